@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.calibration import Calibration, Curve, Figure, save_calibration
 from stepwatch.gpus.this_machine import as_card

@@ -31,7 +31,7 @@ import numpy as np
 
 from stepwatch.estimator.ceilings import measured_ceilings
 from stepwatch.estimator.constants import PLACE, Constants
-from stepwatch.estimator.estimate import Machine, machine, step_terms
+from stepwatch.estimator.estimation import Machine, machine, step_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.units import MILLI, TERA

@@ -34,7 +34,7 @@ from tests.builders import CHECKPOINT_BYTES_PER_PARAM, Bools, Record, Saves, Tru
 
 from stepwatch.advice import Advice, advice_on_log
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu, find_gpu
     from stepwatch.i18n import say
     from stepwatch.messages import Message
+    from stepwatch.notebook import load_ipython_extension
     from stepwatch.presenters import render
     from stepwatch.recorder import Recorder
     from stepwatch.report import Report
@@ -60,6 +61,7 @@ __all__ = [
     "from_file",
     "from_stdin",
     "from_text",
+    "load_ipython_extension",
     "plan",
     "read",
     "render",
@@ -74,6 +76,7 @@ _ROOMS = {
     "i18n": ("say",),
     "messages": ("Message",),
     "estimator.plan": ("Plan",),
+    "notebook": ("load_ipython_extension",),
     "presenters": ("render",),
     "recorder": ("Recorder",),
     "report": ("Report",),

@@ -64,6 +64,11 @@ _ALL = (
     ),
     Option(name="name", api="Name of the log, as it may be shown."),
     Option(
+        name="file",
+        repeated=True,
+        api="Of a plain body that is several logs one after the other: the bytes and the name of each, 1234:train.log.",
+    ),
+    Option(
         name="before_bytes",
         kind=int,
         api_most=999_999_999,
@@ -214,13 +219,16 @@ COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     "compare": ("gpu", "settings", "run", "log_format", "like", "fail_over", "lang"),
     "watch": ("gpu", "lang", "config", "settings"),
     "collect": ("max_size", "lang"),
-    **dict.fromkeys(("calibrate", "fleet", "gpus", "monitor", "prepare", "run", "sample", "serve", "train"), ("lang",)),
+    "fleet": ("full", "lang"),
+    **dict.fromkeys(("calibrate", "gpus", "monitor", "prepare", "run", "sample", "serve", "train"), ("lang",)),
 }
 # What the API takes in the query or the JSON, beside the log or config itself and `settings`.
 API: Mapping[str, tuple[str, ...]] = {
-    "explain": ("gpu", "lang", "format", "name", "config", "log_format", "like", "run", "iterations"),
+    "explain": ("gpu", "lang", "format", "name", "file", "config", "log_format", "like", "run", "iterations"),
     "estimate": ("gpu", "lang", "format", "gpus", "link", "claim", "model", "depth", "why"),
     "advise": ("gpu", "lang", "format", "name", "config", "log_format", "run", "gpus", "link", "model", "depth"),
     "compare": ("lang", "format", "before_bytes", *(option.name for option in _ASIDE)),
+    "gpus": ("gpu", "lang", "format"),
 }
-API_INPUT = {"explain": ("log",), "estimate": ("config",), "advise": ("log",), "compare": COMPARED}
+# A question without input, the catalogue's, takes no settings either.
+API_INPUT = {"explain": ("log",), "estimate": ("config",), "advise": ("log",), "compare": COMPARED, "gpus": ()}

@@ -26,6 +26,15 @@ def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
     return np.repeat(values, counts.astype(np.intp))
 
 
+def usual_distance(numbers: Ints) -> int | None:
+    """How far most rows are apart; None where no distance is that of most, or two rows are all there is."""
+    apart = np.diff(np.sort(numbers[:5000]))  # the start of a long log tells it as well as all of it
+    gaps, counts = np.unique(apart[apart > 0], return_counts=True)
+    if len(apart) < 2 or not 2 * counts.max(initial=0) > counts.sum():
+        return None
+    return int(gaps[np.argmax(counts)])
+
+
 class Timing(StrEnum):
     """What the printed time covers; each reader declares it."""
 

@@ -11,7 +11,7 @@ from stepwatch.answers import ExplainRequest, from_logs
 from stepwatch.estimator import plan as planning
 from stepwatch.estimator.plan import Plan
 from stepwatch.gpus import Gpu, find_gpu
-from stepwatch.report import Report
+from stepwatch.notebook import ShownReport, shown
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value, parse_assignment
 from stepwatch.sources import Source, from_file
@@ -53,23 +53,24 @@ def explain(
     run: int | None = None,
     log_format: str | None = None,
     like: str | None = None,
-) -> Report:
-    """The whole way from a log, or several, to the report that `render` takes.
+    language: str | None = None,
+) -> ShownReport:
+    """The whole way from a log, or several, to the report that `render` takes; a notebook shows it by itself.
 
-    Logs among several that could not be read are in its `notices`.
+    Logs among several that could not be read are in its `notices`. The language is that of the environment where none
+    is given.
     """
     inputs = [source] if isinstance(source, (str, os.PathLike, Source)) else source
-    return from_logs.explain(
-        ExplainRequest(
-            logs=tuple(map(_plain, inputs)),
-            gpu=gpu,
-            config=None if config is None else _plain(config),
-            settings=tuple(_assignments(settings or {})),
-            run=run,
-            log_format=log_format,
-            like=like,
-        )
+    request = ExplainRequest(
+        logs=tuple(map(_plain, inputs)),
+        gpu=gpu,
+        config=None if config is None else _plain(config),
+        settings=tuple(_assignments(settings or {})),
+        run=run,
+        log_format=log_format,
+        like=like,
     )
+    return shown(from_logs.explain(request), language)
 
 
 def _plain(source: Input) -> str | Source:

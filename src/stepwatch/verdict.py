@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from stepwatch.advice.memory import shortage_of, smaller_batch
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import WARNING, cause_of_end
 from stepwatch.analysis.periods import LARGE_RATIO
@@ -79,8 +78,7 @@ class Verdict:
         return self.gravity < list(Status).index(Status.HEALTHY)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Evidence(NamedTuple):
     """A run and what is known around it."""
 
     analysis: Analysis
@@ -166,6 +164,8 @@ def _crashed(evidence: Evidence) -> Iterator[Verdict]:
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
     if fault.kind is FaultKind.OUT_OF_MEMORY:
+        from stepwatch.advice.out_of_memory import shortage_of, smaller_batch  # with the estimator, for this end alone
+
         remedy = smaller_batch(run, evidence.analysis.throughput.gpu, fault.text)
         shortage = shortage_of(fault.text)
         if shortage.asked_bytes is not None and shortage.card_bytes is not None:
@@ -206,21 +206,23 @@ def _stopped(evidence: Evidence) -> Iterator[Verdict]:
     end = a.run.settings.get("max_iters")
     # A length that the reader gives is a question about the time to come, not a plan that was broken off.
     planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(evidence)
+    if fault is None and not planned:
+        return
     silent_s = _silent_s(evidence)
     if fault is not None and len(a.run.iterations):
         text = Message("The run was interrupted by hand after iteration {last:n}.")
     elif fault is not None:
         text = Message("The run was interrupted by hand before its first iteration.")
-    elif evidence.followed and planned:
+    elif evidence.followed:
         text = Message(
             "The run stopped after iteration {last:n} of {end:n}, and the log does not say why; another one follows."
         )
-    elif silent_s is not None and math.isfinite(silent_s) and planned:
+    elif silent_s is not None and math.isfinite(silent_s):
         facts["silent"] = silent_s
         text = Message(
             "The log ends at iteration {last:n} of {end:n} without giving a reason, and nothing has been written for {silent:time}."
         )
-    elif (evidence.ended or silent_s is not None) and planned:
+    elif evidence.ended or silent_s is not None:
         text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return
@@ -503,7 +505,6 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
-    slowest = _slowest_mean(a)
     levels = _levels(a)
     if len(levels) > 1 and a.run.traits.schedules:
         facts = {"fast": min(levels), "slow": max(levels)}
@@ -564,7 +565,7 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
     elif a.run.timing is Timing.SPANS_RUN:
         text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
-    elif slowest > 1:
+    elif (slowest := _slowest_mean(a)) > 1:
         facts["ratio"] = slowest
         text = Message(
             "A normal iteration takes {step:time}. Of the means that the log shows, the longest is {ratio:x} times that; the log does not say why."

@@ -42,7 +42,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sources",
         "verdict",
     },
-    "verbs": {"analysis", "answers", "estimator", "gpus", "readers", "report", "run", "settings", "sources"},
     "watch": {"analysis", "readers", "run", "sources", "verdict"},
     "sampler": {"gpus", "samples"},
     "recorder": {"samples"},
@@ -62,6 +61,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
         "watch",
     },
+    "notebook": {"answers", "i18n", "options", "presenters", "report", "sources"},
+    "verbs": {"analysis", "answers", "estimator", "gpus", "notebook", "readers", "run", "settings", "sources"},
     "fleet": {
         "analysis",
         "answers",

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from stepwatch.cli import main
-from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import Axis, load_calibration

@@ -17,7 +17,7 @@ from tools import ROOT
 
 from stepwatch.i18n import LANGUAGES
 
-VIEWS = ("explain", "estimate", "advise", "compare", "watch")
+VIEWS = ("explain", "estimate", "advise", "compare", "gpus", "watch")
 pytestmark = needs_browser
 expect.set_options(timeout=PATIENCE_S * 1000)
 LOG = (ROOT / "examples" / "nanogpt-4070.log").read_text(encoding="utf-8")
@@ -32,10 +32,12 @@ ASK_TWICE = """
 }
 """
 DROP = """
-([text, name]) => {
+(files) => {
   const data = new DataTransfer();
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  data.items.add(new File([bytes], name));
+  for (let at = 0; at < files.length; at += 2) {
+    const bytes = Uint8Array.from(atob(files[at]), (letter) => letter.charCodeAt(0));
+    data.items.add(new File([bytes], files[at + 1]));
+  }
   for (const kind of ["dragenter", "dragover", "drop"]) {
     const event = new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true });
     document.querySelector("main").dispatchEvent(event);
@@ -289,6 +291,27 @@ def test_a_dropped_file_is_explained_at_once(page: Page, packed: bool) -> None:
     expect(page.locator("#answer")).to_have_class("stale")
 
 
+def test_several_dropped_files_are_explained_together(page: Page) -> None:
+    resumed = (ROOT / "examples" / "resumed.log").read_bytes()
+    files = [(LOG.encode(), "one.log"), (resumed, "two.log"), (b"nothing", "notes.txt")]
+    page.evaluate(DROP, [part for data, name in files for part in (b64encode(data).decode(), name)])
+    expect(page.locator("#report")).to_contain_text("one.log")
+    expect(page.locator("#report")).to_contain_text("two.log")
+    expect(page.locator("#status")).to_contain_text("notes.txt: no iteration found")
+    expect(page.locator("#explain .folded .what")).to_contain_text("one.log, two.log, notes.txt")
+
+
+def test_the_catalogue_is_there_without_asking(page: Page) -> None:
+    page.click("nav.views a[href='#gpus']")
+    expect(page.locator("#report tbody tr")).not_to_have_count(0)
+    assert page.locator("#report tbody tr").count() > 100
+    page.click("#gpus .change")
+    page.fill("#gpus-gpu", "4090")
+    page.click("#gpus .main")
+    expect(page.locator("#report h1")).to_have_text("GeForce RTX 4090")
+    expect(page.locator("#report")).to_contain_text("1,008")
+
+
 def test_a_chosen_file_is_explained(page: Page, served_directory: Path) -> None:
     (served_directory / "chosen.log").write_text(LOG, encoding="utf-8")
     with page.expect_file_chooser() as chooser:
@@ -405,7 +428,7 @@ def answer_in(page: Page, view: str, directory: Path) -> None:
         page.fill("#compare-before", LOG)
         page.fill("#compare-after", iteration_lines(100, 321.0))
         page.click("#compare .main")
-    else:
+    elif view != "gpus":  # which is there by itself
         page.click(f"#{view} .example")
     answered_at_all(page)
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.calibrations import a_calibration
 
-from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu, gpus
 from stepwatch.gpus.this_machine import as_card

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from tools.fuzz.__main__ import summary
 from tools.fuzz.campaign import Campaign, fewest, named
 from tools.fuzz.roads import QUESTIONS, BrokenLaw, Case, case_of, check, check_json, put_to_the_test
 
+from stepwatch.answers import ExplainRequest, pasted
+from stepwatch.answers.from_logs import explain
+from stepwatch.presenters import render
 from stepwatch.units import Interval
 
 SEED = 20
@@ -55,11 +59,12 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.M
     again = Campaign(SEED, None, tmp_path)
     assert (again.done, again.faults, told) == (3, {}, [])
     assert summary([again]).startswith("3 damaged inputs (seed 20; no real logs")
-    assert json.loads((tmp_path / f"seed-{SEED}.json").read_text())["done"] == 3
+    assert (sum(again.questions.values()), sum(again.commits.values())) == (3, 3)
 
 
 def test_a_kept_fault_is_tried_again_and_may_be_mended(tmp_path: Path) -> None:
-    state = {"done": 9, "faults": {"ValueError in x": [3], "not kept": [4]}}
+    faults = {"ValueError in x": [3], "not kept": [4]}
+    state = {"done": 9, "faults": faults, "mended": [], "questions": {"explain": 9}, "commits": {"abc": 9}}
     (tmp_path / f"seed-{SEED}.json").write_text(json.dumps(state))
     (tmp_path / f"{SEED}-3.case").write_bytes(pickle.dumps(case_of(SEED, 3, None)))
     kept = Campaign(SEED, None, tmp_path)
@@ -75,3 +80,12 @@ def test_a_watched_run_without_times_that_begins_anew_is_not_explained() -> None
     rows = [row.format(*at) + f"lr=3e-06, train_wall={at[0]}4, wall={at[0]}5" for at in places]
     start = "2026--01-02 18:40:00 | INFO | fairseq_cli.train | Start iterating over samples"
     put_to_the_test(Case("watch", "\n".join([start, *rows, rows[0]]).encode(), seed=593484746))
+
+
+@pytest.mark.parametrize(("ends_s", "dated"), [(1.8e9, True), (1e20, False)])
+def test_an_end_in_some_million_years_has_no_date(ends_s: float, dated: bool) -> None:
+    """Found by the campaign: evaluations of 479437294147518 batches after each iteration."""
+    log = "iter 220: loss 2.49, time 40.84ms, mfu 10.11%\niter 230: loss 2.51, time 40.76ms, mfu 10.10%\n"
+    report = explain(ExplainRequest(logs=(pasted(log),), settings=("max_iters=600000",)))
+    late = replace(report, runs=(replace(report.runs[0], ends_s=Interval(ends_s, ends_s, ends_s)),))
+    assert ("(ends about" in str(render(late, "html", "en"))) is dated

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tools.fuzz.campaign import Campaign, again, minimise, work
-from tools.fuzz.limits import MEMORY_BYTES, SECONDS
+from tools.fuzz.campaign import MEMORY_BYTES, SECONDS, Campaign, again, minimise, same_source, work
 from tools.fuzz.material import ROOT
 
 PAGE = ROOT / "docs" / "reliability.md"
@@ -63,11 +63,20 @@ def summary(campaigns: list[Campaign]) -> str:
     kinds = {fault for campaign in campaigns for fault in campaign.faults}
     count = sum(len(numbers) for campaign in campaigns for numbers in campaign.faults.values())
     mended = {fault for campaign in campaigns for fault in campaign.mended} - kinds
+    questions = sum((campaign.questions for campaign in campaigns), Counter[str]())
+    commits = sum((campaign.commits for campaign in campaigns), Counter[str]())
+    now = sum(commits[commit] for commit in commits if same_source(commit))
     return (
         f"{done:,} damaged inputs (seed {seeds}; {date}; at most {SECONDS:g} s of "
         f"the processor and {MEMORY_BYTES // 1_000_000} MB each): {count:,} faults of {len(kinds)} kinds; "
-        f"{len(mended)} kinds more were found on the way and are mended."
+        f"{len(mended)} kinds more were found on the way and are mended.\n"
+        f"By question: {_counted(questions)}.\n"
+        f"{now:,} of them went through the source as it is now, the others through earlier ones: {_counted(commits)}."
     )
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
 
 
 if __name__ == "__main__":

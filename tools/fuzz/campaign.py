@@ -14,15 +14,18 @@ import sys
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tools.fuzz.limits import MEMORY_BYTES, SECONDS, limit_memory
+from tools.fuzz.material import ROOT
 from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
 
+SECONDS = 5.0  # of the processor: the machine may be busy
+MEMORY_BYTES = 500_000_000
 HANGS_S = 60.0  # of the clock, for what cannot be interrupted
 ROUND = 5_000  # cases of one process: what it holds on to does not add up
 MINIMISING_S = 40.0
@@ -39,7 +42,9 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
 
 def set_limits() -> None:
     """Of memory, beyond what is in use before the first case."""
-    limit_memory()
+    with open("/proc/self/status") as status:
+        used = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, _too_slow)
     warnings.simplefilter("error")  # those of numpy included: none may reach a terminal
@@ -75,18 +80,14 @@ def named(error: Exception) -> str:
 
 
 def work(seed: int, begin: int, end: int, corpus: str | None) -> None:
-    """Cases in order; a line of JSON for each fault and, now and then, for how far it is."""
+    """Cases in order; a line of JSON for each when it is over."""
     case_of(seed, begin, corpus)
     put_to_the_test(case_of(0, 0, None))  # loads all modules before memory is limited
     set_limits()
     gc.freeze()  # the material and the modules need not be looked through again
     for number in range(begin, end):
         case = case_of(seed, number, corpus)
-        print(json.dumps({"at": number}), flush=True)
-        began = time.process_time()
-        fault = fault_of(case)
-        if fault is not None:
-            print(json.dumps({"at": number, "fault": fault, "took": time.process_time() - began}), flush=True)
+        print(json.dumps({"at": number, "question": case.question, "fault": fault_of(case)}), flush=True)
 
 
 # --- the parent -------------------------------------------------------------------------------------------------
@@ -100,9 +101,11 @@ class Campaign:
         kept.mkdir(parents=True, exist_ok=True)
         self._state = kept / f"seed-{seed}.json"
         self.done, self.faults, self.mended = 0, dict[str, list[int]](), list[str]()
+        self.questions, self.commits = Counter[str](), Counter[str]()  # how many of each there were
         if self._state.exists():
             state = json.loads(self._state.read_text())
-            self.done, self.faults, self.mended = state["done"], state["faults"], state.get("mended", [])
+            self.done, self.faults, self.mended = state["done"], state["faults"], state["mended"]
+            self.questions, self.commits = Counter(state["questions"]), Counter(state["commits"])
 
     def run(self, count: int, seconds: float, report: Callable[[str], None]) -> None:
         until, target = time.monotonic() + seconds, self.done + count
@@ -115,46 +118,46 @@ class Campaign:
         arguments = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]
         arguments += [self.corpus] if self.corpus else []
         errors = open(self.kept / f"seed-{self.seed}.err", "w+b")  # noqa: SIM115 - closed with the worker
+        commit = commit_of_now()  # when it loads the source
         worker = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors)
         with worker, errors:
-            self._listen(worker, end, until, report)
+            hangs = self._listen(worker, commit, until, report)
             errors.seek(0)
-            if worker.returncode not in (0, -signal.SIGKILL):
+            if hangs or worker.returncode not in (0, -signal.SIGKILL):
                 last = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-                self._keep(f"process ended with {worker.returncode}: {last}", self.done - 1, report)
+                self._keep("hangs" if hangs else f"process ended with {worker.returncode}: {last}", self.done, report)
+                self.done += 1  # the next one begins behind what ended this one
 
-    def _listen(self, worker: subprocess.Popen[bytes], end: int, until: float, report: Callable[[str], None]) -> None:
+    def _listen(
+        self, worker: subprocess.Popen[bytes], commit: str, until: float, report: Callable[[str], None]
+    ) -> bool:
+        """Until it ends, or its time is up; whether it had to be ended because it hangs."""
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
-        current, heard, rest = self.done - 1, time.monotonic(), b""
-        saved = heard
-        while True:
+        heard = time.monotonic()
+        rest, saved, hangs = b"", heard, False
+        while time.monotonic() < until and not hangs:
             data = worker.stdout.read()
             if data:
                 heard = time.monotonic()
                 *lines, rest = (rest + data).split(b"\n")
                 for line in map(json.loads, lines):
-                    current = line["at"]
-                    if "fault" in line:
-                        self._keep(line["fault"], current, report)
+                    self.done = line["at"] + 1
+                    self.questions[line["question"]] += 1
+                    self.commits[commit] += 1
+                    if line["fault"] is not None:
+                        self._keep(line["fault"], line["at"], report)
                 if heard > saved + SAVED_EVERY_S:
-                    self.done, saved = max(current, self.done), heard
                     self._save()
+                    saved = heard
             elif worker.poll() is not None:
-                break
-            elif time.monotonic() - heard > HANGS_S:
-                worker.kill()
-                worker.wait()
-                self._keep("hangs", current, report)
-                break
+                return False
             else:
+                hangs = time.monotonic() - heard > HANGS_S
                 time.sleep(0.02)
-            if time.monotonic() > until:
-                worker.kill()
-                worker.wait()
-                self.done = max(current, self.done)
-                return
-        self.done = end if worker.returncode == 0 else current + 1
+        worker.kill()
+        worker.wait()
+        return hangs
 
     def _keep(self, fault: str, number: int, report: Callable[[str], None]) -> None:
         alike = self.faults.setdefault(fault, [])
@@ -163,7 +166,8 @@ class Campaign:
             report(f"{number}: {fault}")
 
     def _save(self) -> None:
-        self._state.write_text(json.dumps({"done": self.done, "faults": self.faults, "mended": self.mended}, indent=1))
+        names = ("done", "faults", "mended", "questions", "commits")
+        self._state.write_text(json.dumps({name: getattr(self, name) for name in names}, indent=1))
 
     def try_again(self) -> None:
         """What was found and made small before, with the source of now: what is mended is counted as such."""
@@ -193,6 +197,23 @@ class Campaign:
                     check=False,
                 )
             report(f"kept {name}: {fault}")
+
+
+def commit_of_now() -> str:
+    """With a + where the source is not as it was committed."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "src", "tools/fuzz")
+    return _git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
+
+
+def same_source(commit: str) -> bool:
+    """Whether stepwatch was then what it is now."""
+    places = ("src/stepwatch", ":!*.po", ":!*.txt")
+    return not commit.endswith("+") and not _git("diff", "--name-only", commit, "--", *places)
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from random import Random
@@ -12,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from stepwatch import bounds
 from stepwatch.analysis import Analysis
 from stepwatch.answers import AdviseRequest, CompareRequest, EstimateRequest, ExplainRequest, is_log, pasted
 from stepwatch.answers.from_logs import Known, compare, explain, explain_runs
@@ -23,12 +27,12 @@ from stepwatch.presenters.look_answer import event_line, live_lines, progress_li
 from stepwatch.sources.follow import Lines
 from stepwatch.units import Interval
 from stepwatch.watch import Live
-from tools.fuzz import material
-from tools.fuzz.limits import without_limits
-from tools.fuzz.mutations import mutated, mutated_text
+from tools.fuzz import material as inputs
+from tools.fuzz.binaries import damaged
+from tools.fuzz.mutations import excerpt, mutated, mutated_text
 
 LIMIT = 64_000_000
-PAGES = 0.002  # of the answers: their charts are drawn as pictures, which takes seconds
+PAGES = 0.01  # of the answers: a whole page is its body, a hundred times as long by the engine of the charts
 DEEPEST, MOST_ALIKE = 9, 200  # below an answer, and in one list of it: the law is the same for all of a kind
 LANGUAGES = ("en", "fr", "de", "es")
 # What may be below zero: a difference, or what a change costs instead of saving it.
@@ -48,41 +52,98 @@ class Case:
     seed: int = 0
 
 
-QUESTIONS = ("explain", "watch", "compare", "advise", "estimate", "recommend", "explain with options")
-_SHARES = (52, 12, 8, 6, 10, 4, 8)
+_SHARES = {
+    "explain": 32,
+    "watch": 5,
+    "compare": 3,
+    "advise": 5,
+    "explain with options": 6,
+    "packed": 12,
+    "samples": 6,
+    "calibration": 4,
+    "estimate": 21,
+    "recommend": 6,
+}
+QUESTIONS = tuple(_SHARES)
 
 
 def case_of(seed: int, number: int, corpus: str | None) -> Case:
     random = Random(f"{seed} {number}")
-    own = material.own_logs()
-    real = material.real_logs(corpus) if corpus else ()
-    logs = real if real and random.random() < 0.75 else own
-    question = random.choices(QUESTIONS, _SHARES)[0]
+    material = inputs.material(corpus)
+    question = random.choices(QUESTIONS, tuple(_SHARES.values()))[0]
     options: dict[str, Any] = {}
     data = other = b""
     if question in ("explain", "watch", "compare", "explain with options", "advise"):
-        data = mutated(random.choice(logs), (*own, *real), random)
+        data = mutated(material.log(random), material.all, random)
     if question == "compare":
-        other = mutated(random.choice(logs), (*own, *real), random) if random.random() < 0.5 else random.choice(own)
-    if question in ("advise", "estimate", "recommend", "explain with options"):
-        options["settings"] = tuple(
-            mutated_text(assigned, random) if random.random() < 0.4 else assigned
-            for assigned in random.sample(material.ASSIGNMENTS, random.choice((0, 1, 1, 3, 5)))
+        other = (
+            mutated(material.log(random), material.all, random)
+            if random.random() < 0.5
+            else random.choice(material.own)
         )
-        card = random.choice(gpus()).name
-        options["gpu"] = card if random.random() < 0.8 else mutated_text(card, random)
-    if question in ("advise", "estimate", "explain with options"):
-        options["config"] = mutated_text(random.choice(material.CONFIGS), random) if random.random() < 0.7 else None
-    if question in ("estimate", "recommend", "advise"):
-        options["gpus"] = random.choice((None, None, 1, 2, 8, 512, 10**6))
-    if question == "estimate":
-        options["claim"] = mutated_text(random.choice(material.CLAIMS), random) if random.random() < 0.6 else None
-        options["depth"] = random.choice((None, None, 4, 12, 10**9))
+    if question == "packed":
+        data = damaged(material, random)
+    if question == "samples":
+        data = material.record if random.random() < 0.5 else excerpt(material.log(random), random)
+        other = mutated(random.choice(material.samples), material.samples, random)
+    if question == "calibration":
+        other = _other_machine(material.calibration, random).encode()
+        options["gpu"] = "cpu"
+    if question in ("advise", "estimate", "recommend", "explain with options"):
+        options |= _options(question, random)
+    return Case(question, data, other, tuple(options.items()), random.randrange(2**32))
+
+
+def _options(question: str, random: Random) -> dict[str, Any]:
+    """Most of them as people give them, and one or two that are damaged: what is refused first hides the rest."""
+
+    def text(whole: str, share: float = 0.15) -> str:
+        return mutated_text(whole, random) if random.random() < share else whole
+
+    assigned = random.sample(inputs.ASSIGNMENTS, random.choice((0, 1, 1, 3, 5)))
+    options: dict[str, Any] = {
+        "settings": tuple(_extreme(each, random) if random.random() < 0.5 else text(each, 0.08) for each in assigned),
+        "gpu": text(random.choice(gpus()).name, 0.05),
+    }
+    if question != "recommend":
+        options["config"] = text(random.choice(inputs.CONFIGS), 0.4) if random.random() < 0.7 else None
     if question == "explain with options":
-        options["like"] = mutated_text(random.choice(material.LIKE), random) if random.random() < 0.5 else None
+        options["like"] = text(random.choice(inputs.LIKE), 0.4) if random.random() < 0.3 else None
+        return options
+    options["gpus"] = random.choice((None, None, 1, 2, 8, 512, 10**6))
+    if question == "estimate":
+        options["claim"] = text(random.choice(inputs.CLAIMS), 0.3) if random.random() < 0.6 else None
+        options["depth"] = random.choice((4, 12, 10**9)) if random.random() < 0.06 else None
     if question == "advise" and random.random() < 0.5:
         options["no_log"] = True
-    return Case(question, data, other, tuple(options.items()), random.randrange(2**32))
+    return options
+
+
+def _other_machine(calibration: str, random: Random) -> str:
+    """Measured figures of a much faster or slower one, as the door lets them in, or a damaged file."""
+    if random.random() < 0.3:
+        return mutated_text(calibration, random)
+    found = json.loads(calibration)
+    spreads = [*found["figures"].values(), *(point for curve in found["curves"].values() for point in curve["points"])]
+    for spread in random.sample(spreads, random.choice((1, 3, len(spreads)))):
+        factor = 10 ** random.uniform(-12, 12)
+        for name in spread if isinstance(spread, dict) else range(3):
+            if name != "unit":
+                spread[name] *= factor
+    return json.dumps(found)
+
+
+def _extreme(assigned: str, random: Random) -> str:
+    """The same setting with any value that the door lets in, small ones as often as large ones."""
+    name = assigned.partition("=")[0]
+    limits = bounds.SETTINGS.get(name)
+    if limits is None:
+        return assigned
+    low, high = max(limits.low, 1e-3), limits.high
+    value = random.choice(
+        (limits.low, high, low * (high / low) ** random.random(), low * (high / low) ** random.random())
+    )
+    return f"{name}={value:g}" if isinstance(limits.low, float) else f"{name}={int(value)}"
 
 
 class BrokenLaw(AssertionError):
@@ -105,6 +166,13 @@ def _answer(case: Case) -> Any:
         options["config"] = pasted(config, "config.py")
     if case.question == "watch":
         return _watched(case)
+    if case.question == "samples":
+        log = pasted(case.data, "a.log", limit=LIMIT)
+        return explain(ExplainRequest(logs=(log,), samples=_written("samples.csv", case.other), price_per_kwh="0.3"))
+    if case.question == "calibration":
+        _written(os.path.join("stepwatch", "calibration.json"), case.other)
+        with _own_settings():
+            return estimate(EstimateRequest(**options))
     if case.question == "compare":
         before, after = (
             ExplainRequest(logs=(pasted(data, name, limit=LIMIT),))
@@ -122,6 +190,33 @@ def _answer(case: Case) -> Any:
     if case.seed % 4 == 0:  # as where a log or a config may be given
         is_log(source)
     return explain(ExplainRequest(logs=(source,), **options))
+
+
+@cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    """For the files of this process; gone with it."""
+    return tempfile.TemporaryDirectory(prefix="fuzz-")
+
+
+def _written(name: str, data: bytes) -> str:
+    path = os.path.join(_directory().name, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+@contextlib.contextmanager
+def _own_settings() -> Iterator[None]:
+    """As they were written for a case, not those of whoever runs it."""
+    before = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = _directory().name
+    try:
+        yield
+    finally:
+        os.environ.pop("XDG_CONFIG_HOME")
+        if before is not None:
+            os.environ["XDG_CONFIG_HOME"] = before
 
 
 def _watched(case: Case) -> Any:
@@ -167,8 +262,7 @@ def _present(answer: Any, case: Case) -> None:
     view = View(full=random.random() < 0.3, why=random.random() < 0.3, with_lines=random.random() < 0.3, colour=False)
     form = random.choices(("terminal", "md", "json", "page"), (3, 3, 3, 1))[0]
     if random.random() < PAGES:
-        with without_limits():
-            render(answer, "html", language, view)
+        render(answer, "html", language, view)
     elif form == "page":
         page_body(answer, language)
     elif form == "json":

@@ -13,7 +13,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -48,7 +48,6 @@ NUMPY = Pinned(
 )
 PYODIDE_FILES = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip")
 WITH_STEPWATCH = ("Jinja2", "MarkupSafe", "PyYAML")
-_NUMPY_HAS_NO_USE_FOR = ("tests", "f2py", "random", "fft")  # here
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 
 
@@ -81,8 +80,8 @@ def fetched(package: Pinned) -> bytes:
     return data
 
 
-def write(place: Path) -> None:
-    """Pyodide, and one archive with all packages."""
+def write(place: Path, *, numpy_without: Sequence[str] = ("tests", "f2py", "random", "fft")) -> None:
+    """Pyodide, and one archive with all packages; of numpy without what stepwatch has no use for."""
     place.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(fetched(PYODIDE))) as archive:
         for name in PYODIDE_FILES:
@@ -91,7 +90,7 @@ def write(place: Path) -> None:
     # Nothing may be looked for elsewhere: what there is, is in our archive.
     (place / "pyodide-lock.json").write_text(json.dumps({"info": lock["info"], "packages": {}}))
     with zipfile.ZipFile(place / "packages.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packages:
-        for name, data in sorted({**dict(_numpy()), **dict(_installed()), **dict(_wheel())}.items()):
+        for name, data in sorted({**dict(_numpy(numpy_without)), **dict(_installed()), **dict(_wheel())}.items()):
             packages.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
@@ -101,14 +100,14 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     return found.read()
 
 
-def _numpy() -> Iterator[tuple[str, bytes]]:
+def _numpy(without: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(fetched(NUMPY))) as outer:
         (name,) = (name for name in outer.getnames() if name.endswith(".tar.gz"))
         inner = _member(outer, name)
     with tarfile.open(fileobj=io.BytesIO(inner)) as archive:
         for member in archive:
             _, packages, path = member.name.partition("/site-packages/")
-            left_out = set(PurePosixPath(path).parts) & set(_NUMPY_HAS_NO_USE_FOR)
+            left_out = set(PurePosixPath(path).parts) & set(without)
             used = path.endswith((".py", ".so", "LICENSE.txt", "METADATA"))
             if packages and member.isfile() and used and not left_out:
                 yield path, _member(archive, member.name)

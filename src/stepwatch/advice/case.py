@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,6 @@ from stepwatch.advice.gains import (
     modelled_factor,
 )
 from stepwatch.estimator.constants import SAVED_BYTES_PER_PARAM
-from stepwatch.estimator.estimate import Estimate, estimate
 from stepwatch.estimator.memory import vram_bytes
 from stepwatch.estimator.simulate import (
     NOTHING,
@@ -39,6 +38,7 @@ from stepwatch.units import GIGA, HOUR_S, MINUTE_S, Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.estimator.plan import Plan
     from stepwatch.run import Levers
 
@@ -236,7 +236,11 @@ class Case:
 
     def estimate_with(self, new: Mapping[str, Value]) -> Estimate | None:
         workload = self.workload_with(new)
-        return None if workload is None or self.gpu is None else estimate(workload, self.gpu, link=self.link)
+        if workload is None or self.gpu is None:
+            return None
+        from stepwatch.estimator.estimation import estimate  # most logs do not say what they compute
+
+        return estimate(workload, self.gpu, link=self.link)
 
     def vram_bytes(self, new: Mapping[str, Value]) -> Interval | None:
         workload = self.workload_with(new)
@@ -353,6 +357,9 @@ class Case:
         if needed is None or self.gpu is None or not self.gpu.vram_bytes:
             return 0.0
         return max(needed.mid - self.gpu.vram_bytes, 0.0)
+
+
+Rule = Callable[[Case], Iterator[Proposal]]
 
 
 def _share_of_fewer(share: Interval, evaluations: int) -> Interval:

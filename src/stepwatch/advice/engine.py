@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepwatch.advice import schedule, speed
+from stepwatch.advice import schedule
 from stepwatch.advice.case import NO_EFFECT, Advice, Case, Effect, Proposal, case_of_plan
 from stepwatch.estimator.simulate import NOTHING, Simulated
 from stepwatch.messages import Message
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.estimator.plan import Plan
 
-Rule = Callable[[Case], Iterator[Proposal]]
 Change = dict[str, tuple[Value | None, Value]]
-
-# On what any trainer has, in its own words.
-_ANY_TRAINER: tuple[Rule, ...] = (
-    schedule.evaluate_less, schedule.fewer_eval_batches, schedule.save_less, schedule.log_less,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +79,13 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 
 def advice_on_case(case: Case) -> AdviceList:
-    rules: list[Rule] = list(_ANY_TRAINER)
-    if case.levers is None:  # nanoGPT's settings, and its train.py
-        rules = [*schedule.RULES, *(speed.RULES if case.workload is not None else ())]
+    of_loop = schedule.RULES if case.levers is None else schedule.FOR_ANY_TRAINER  # in the words of the trainer
+    spent_s = {part: cost.high for part, cost in case.before._asdict().items()}
+    rules = [rule for rule, parts in of_loop.items() if sum(spent_s[part] for part in parts) >= case.least_saving_s]
+    if case.levers is None and case.workload is not None:
+        from stepwatch.advice import speed  # with the estimator
+
+        rules += speed.RULES
     if case.analysis is not None:
         from stepwatch.advice import logs  # on the machine, whatever the trainer
 
@@ -194,13 +192,17 @@ def _missing(case: Case) -> Iterator[Message]:
         )
     elif case.workload is not None and case.workload.compile is None:
         yield Message("It is unknown whether the run is compiled: add --set compile=True or compile=False.")
-    elif speed.compile_gain_is_open(case):
-        yield Message(
+    elif case.workload is not None:
+        from stepwatch.advice.speed import compile_gain_is_open
+
+        text = Message(
             "The log does not show what compilation would gain here; published runs of similar models became {low:x} "
             "to {high:x} times as fast. To find out, run a hundred iterations with --compile=True and compare both "
             "logs with stepwatch compare.",
             {"low": case.compile_gains.low, "high": case.compile_gains.high},
         )
+        if compile_gain_is_open(case):
+            yield text
     if not case.settings.count("eval_interval") and a.evaluations_done:
         yield Message("It is unknown how often the run evaluates: add --set eval_interval=…")
     if a.forecast.max_iters is None:

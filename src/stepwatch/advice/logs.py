@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from stepwatch.advice.case import Case, Effect, Proposal
+from stepwatch.advice.case import Case, Effect, Proposal, Rule
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SLEEP_RATIO, shows_events
@@ -23,8 +23,6 @@ from stepwatch.messages import Message
 from stepwatch.run import SLEEP_S
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import Z90, Interval
-
-Rule = Callable[[Case], Iterator[Proposal]]
 
 SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from stepwatch.advice.schedule import CHEAP
 from stepwatch.advice.speed import Batch, batches, sequences_of
 from stepwatch.errors import InputError
-from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.memory import vram_bytes
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload

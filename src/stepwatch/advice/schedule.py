@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepwatch.advice.case import Case, Effect, Proposal
+from stepwatch.advice.case import Case, Effect, Proposal, Rule
 from stepwatch.messages import Message
 from stepwatch.units import GIGA, HOUR_S, Interval
 
@@ -409,7 +409,20 @@ def log_less(case: Case) -> Iterator[Proposal]:
     )
 
 
-RULES = (
-    evaluate_less, fewer_eval_batches, skip_train_split,
-    save_on_improvement, save_apart, async_saving, faster_storage, log_less,
-)  # fmt: skip
+# With the parts of a run that each can shorten: where these take little, it has nothing to propose.
+FOR_ANY_TRAINER: dict[Rule, tuple[str, ...]] = {
+    evaluate_less: ("eval_s", "checkpoint_s"),
+    fewer_eval_batches: ("eval_s",),
+    save_less: ("checkpoint_s", "lost_s"),
+    log_less: ("step_s",),
+}
+RULES: dict[Rule, tuple[str, ...]] = {
+    evaluate_less: ("eval_s", "checkpoint_s"),
+    fewer_eval_batches: ("eval_s",),
+    skip_train_split: ("eval_s",),
+    save_on_improvement: ("checkpoint_s",),
+    save_apart: ("checkpoint_s", "lost_s"),
+    async_saving: ("checkpoint_s",),
+    faster_storage: ("checkpoint_s",),
+    log_less: ("step_s",),
+}

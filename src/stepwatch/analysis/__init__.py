@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepwatch.analysis import begun, findings, ranks, recorded, waiting
+from stepwatch.analysis import findings
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
-from stepwatch.analysis.ranks import Ranks
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import quantile
 from stepwatch.analysis.throughput import Throughput, find_expected, find_throughput, least_step_s, with_expected_step
@@ -20,7 +19,8 @@ from stepwatch.run import Run, Timing
 if TYPE_CHECKING:
     from stepwatch.analysis.bill import Bill
     from stepwatch.analysis.machine import MachineUse
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.analysis.ranks import Ranks
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.gpus import Gpu
     from stepwatch.samples import Samples
 
@@ -110,32 +110,28 @@ def analyse(
     Raises NoIterations where there is none and not even an expectation.
     """
     expected = find_expected(run, gpu)
-    if len(run.iterations):
-        phases = find_phases(run)
-        regimes = find_regimes(run, phases)
-        costs = find_costs(run, phases, regimes)
-        costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
-        if run.inside is not None or run.compile_s is not None:
-            costs = recorded.with_recorded(run, phases, costs)
+    if not len(run.iterations):
+        from stepwatch.analysis import begun
+
+        return begun.before_the_first(run, expected, gpu, gpu_origin)
+    phases = find_phases(run)
+    regimes = find_regimes(run, phases)
+    costs = find_costs(run, phases, regimes)
+    costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
+    rules, goodput_of, side_by_side = findings.RULES, find_goodput, None
+    if run.inside is None and run.compile_s is None and run.span is None and not run.parts:
         split = split_rows(run, phases, costs)
-        if run.inside is not None:
-            costs = waiting.with_data(run, phases, costs)
-            split = waiting.taken_off(run, phases, costs, split)
-        rules = findings.RULES
-        if run.inside is not None or run.span is not None or run.parts:  # more than the time of a step is timed
-            rules = (*rules, *waiting.RULES, *recorded.RULES, *ranks.RULES)
-        goodput = (find_goodput if run.span is None else recorded.recorded_goodput)(run, phases, costs, split)
-        forecast = find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu))
-    elif expected is not None:
-        rules = (findings.only_begun,)
-        phases, costs, regimes = begun.no_phases(run), begun.expected_costs(expected), Regimes()
-        split, goodput, forecast = begun.NO_SPLIT, begun.NO_GOODPUT, begun.expected_forecast(run, expected)
-    elif run.faults:
-        rules = ()
-        phases, costs, regimes = begun.no_phases(run), begun.NO_COSTS, Regimes()
-        split, goodput, forecast = begun.NO_SPLIT, begun.NO_GOODPUT, Forecast(max_iters=run.settings.count("max_iters"))
-    else:
-        raise begun.too_little(run, gpu is not None)
+    else:  # more than the time of a step was recorded
+        from stepwatch.analysis import ranks, recorded, waiting
+
+        costs = recorded.with_recorded(run, phases, costs)
+        split = split_rows(run, phases, costs)
+        costs = waiting.with_data(run, phases, costs)
+        split = waiting.taken_off(run, phases, costs, split)
+        goodput_of = find_goodput if run.span is None else recorded.recorded_goodput
+        side_by_side = ranks.find_ranks(run) if run.ranks else None
+        rules = (*rules, *waiting.RULES, *recorded.RULES, *ranks.RULES)
+    goodput = goodput_of(run, phases, costs, split)
     analysis = Analysis(
         run=run,
         phases=phases,
@@ -144,11 +140,11 @@ def analyse(
         split=split,
         goodput=goodput,
         throughput=find_throughput(run, phases, costs, goodput, gpu, gpu_origin),
-        forecast=forecast,
+        forecast=find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu)),
         expected=expected,
-        ranks=ranks.find_ranks(run) if run.ranks else None,
+        ranks=side_by_side,
     )
-    if samples is not None and len(run.iterations):
+    if samples is not None:
         from stepwatch.analysis import machine  # few logs come with samples
 
         analysis = replace(analysis, machine=machine.find_machine(run, phases, samples))

@@ -6,67 +6,76 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE, Costs
+from stepwatch.analysis.findings import NOTICE, Finding
 from stepwatch.analysis.forecast import Forecast
 from stepwatch.analysis.goodput import PARTS, Goodput, Split
 from stepwatch.analysis.phases import Phases
+from stepwatch.analysis.regimes import Regimes
+from stepwatch.analysis.throughput import find_throughput
 from stepwatch.errors import NoIterations
+from stepwatch.estimator.simulate import total
 from stepwatch.messages import Message
 from stepwatch.run import Run
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
-    from stepwatch.estimator.estimate import Estimate
-
-_NOTHING = np.zeros(0)
-NO_SPLIT = Split(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
-NO_COSTS = Costs(step_s=Interval.exactly(0.0), mean_ratio=1.0, how={"step_s": NOT_SEPARABLE})
-NO_GOODPUT = Goodput(
-    wall_s=0.0, interval_s=Interval.exactly(0.0), parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False
-)
+    from stepwatch.estimator.estimation import Estimate
+    from stepwatch.gpus import Gpu
 
 
-def too_little(run: Run, gpu_known: bool) -> NoIterations:
-    """Neither iterations nor enough to expect anything."""
-    hint = Message("the header says too little about the model; wait for the first lines")
-    if not gpu_known:
-        hint = Message("name the card with --gpu to see what to expect, or wait for the first lines")
-    return NoIterations(Message("the log has a header but no iteration yet"), hint)
-
-
-def no_phases(run: Run) -> Phases:
-    return Phases(
-        phase=_NOTHING.astype(np.int8),
-        certainty=_NOTHING.astype(np.int8),
-        covers=_NOTHING.astype(np.int64),
-        artefact=_NOTHING.astype(bool),
+def before_the_first(run: Run, expected: Estimate | None, gpu: Gpu | None, gpu_origin: str | None) -> Analysis:
+    """Raises NoIterations where there is neither an expectation nor an error that ended it."""
+    end, nothing, none = run.settings.count("max_iters"), np.zeros(0), Interval.exactly(0.0)
+    findings: tuple[Finding, ...] = ()
+    if expected is not None:
+        costs = Costs(
+            step_s=expected.step_s,
+            mean_ratio=1.0,
+            eval_s=expected.eval_s,
+            checkpoint_s=expected.checkpoint_s,
+            compile_s=expected.compile_s,
+            how=dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s"), MODELLED),
+        )
+        text = Message("The log has no iteration yet: all figures are estimates for this card, none was measured.")
+        findings = (Finding("only_begun", NOTICE, text),)
+        forecast = Forecast(per_thousand_s=expected.step_s.scaled(1000), basis="estimate")
+        if end is not None:
+            whole = total(expected, run.settings)
+            forecast = Forecast(
+                total_s=whole.total_s,
+                remaining_s=whole.total_s,
+                basis="estimate",
+                max_iters=end,
+                evals_ahead=whole.evaluations,
+                saves_ahead=whole.saves.mid,
+            )
+    elif run.faults:
+        costs = Costs(step_s=none, mean_ratio=1.0, how={"step_s": NOT_SEPARABLE})
+        forecast = Forecast(max_iters=end)
+    else:
+        hint = Message("the header says too little about the model; wait for the first lines")
+        if gpu is None:
+            hint = Message("name the card with --gpu to see what to expect, or wait for the first lines")
+        raise NoIterations(Message("the log has a header but no iteration yet"), hint)
+    phases = Phases(
+        phase=nothing.astype(np.int8),
+        certainty=nothing.astype(np.int8),
+        covers=nothing.astype(np.int64),
+        artefact=nothing.astype(bool),
         eval_interval=run.settings.count("eval_interval"),
     )
-
-
-def expected_costs(expected: Estimate) -> Costs:
-    return Costs(
-        step_s=expected.step_s,
-        mean_ratio=1.0,
-        eval_s=expected.eval_s,
-        checkpoint_s=expected.checkpoint_s,
-        compile_s=expected.compile_s,
-        how=dict.fromkeys(("step_s", "eval_s", "checkpoint_s", "compile_s"), MODELLED),
-    )
-
-
-def expected_forecast(run: Run, expected: Estimate) -> Forecast:
-    from stepwatch.estimator.simulate import total
-
-    end = run.settings.count("max_iters")
-    if end is None:
-        return Forecast(per_thousand_s=expected.step_s.scaled(1000), basis="estimate")
-    whole = total(expected, run.settings)
-    return Forecast(
-        total_s=whole.total_s,
-        remaining_s=whole.total_s,
-        basis="estimate",
-        max_iters=end,
-        evals_ahead=whole.evaluations,
-        saves_ahead=whole.saves.mid,
+    goodput = Goodput(wall_s=0.0, interval_s=none, parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False)
+    return Analysis(
+        run=run,
+        phases=phases,
+        costs=costs,
+        regimes=Regimes(),
+        split=Split(nothing, nothing, nothing, nothing, nothing, nothing),
+        goodput=goodput,
+        throughput=find_throughput(run, phases, costs, goodput, gpu, gpu_origin),
+        forecast=forecast,
+        expected=expected,
+        findings=findings,
     )

@@ -73,16 +73,14 @@ class Costs:
         return self.how.get("step_s") == MEASURED and self.step_s.mid > 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
+class _Cost(NamedTuple):
     """One cost and how it is known."""
 
     seconds: Interval
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Noise:
+class _Noise(NamedTuple):
     """Of one evaluation, relative to its length, with the degrees of freedom behind it; and of its step."""
 
     relative: float
@@ -109,8 +107,7 @@ class _Noise:
         return cls(math.sqrt(weight / degrees), degrees, step_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Typical:
+class _Typical(NamedTuple):
     """A typical value, its standard error, and how well that error is known."""
 
     mid: float
@@ -152,8 +149,7 @@ class _Speeds(NamedTuple):
         return cls(of_row, np.array(levels))
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(NamedTuple):
     """The speed over its mean at all evaluations: what slows steps slows evaluations alike."""
 
     places: npt.NDArray[np.int64]
@@ -197,8 +193,7 @@ class _Level:
         return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
 
 
-@dataclass(frozen=True, slots=True)
-class _Beliefs:
+class _Beliefs(NamedTuple):
     evaluation: Belief | None
     checkpoint: Belief | None
     usual_evaluation_s: float

@@ -11,7 +11,7 @@ import numpy as np
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, Phase
 from stepwatch.analysis.statistics import median, quantile, weighted_median
-from stepwatch.analysis.throughput import flops_behind_mfu
+from stepwatch.analysis.throughput import Throughput, flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
 from stepwatch.run import (
@@ -32,6 +32,8 @@ from stepwatch.units import TERA
 
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
+    from stepwatch.gpus import Gpu
+    from stepwatch.units import Interval
 
 
 INFO, NOTICE, WARNING = "info", "notice", "warning"
@@ -97,12 +99,6 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     else:
         text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count towards the speed.", facts)
     yield Finding("first_iteration", INFO, text)
-
-
-def warm_up(a: Analysis) -> Iterator[Finding]:
-    if a.regimes.stable_from is not None:
-        text = Message("The times are stable from iteration {at:n} on; before that the machine was still warming up.", {"at": a.regimes.stable_from})
-        yield Finding("warm_up", INFO, text)
 
 
 def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
@@ -257,22 +253,31 @@ def held_up_by(a: Analysis, rows: Ints, inside: Floats) -> np.ndarray:
     return np.asarray(beyond > 0.5 * a.phases.excess_s(a.run, rows)) & (len(known) > 0)
 
 
-def ddp_artefact(a: Analysis) -> Iterator[Finding]:
-    rows = a.phases.artefact
-    if not rows.any() or a.phases.baseline is None:
-        return
-    ratio = median(a.phases.baseline.ratio(a.run.iterations)[rows])
-    text = Message("Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.", {"ratio": ratio})
-    yield Finding("ddp_artefact", INFO, text)
-
-
 # --- levels -----------------------------------------------------------------------------------------------------
 
 
-def regime_change(a: Analysis) -> Iterator[Finding]:
+def levels(a: Analysis) -> Iterator[Finding]:
+    """How the time of a normal iteration changed: in steps, from one to the next, gradually, at the beginning."""
+    schedules, change = a.run.traits.schedules, a.regimes.drift
+    if len(a.regimes.regimes) > 1:
+        yield change_of_level(a)
+    if a.step_spread_s is not None and a.regimes.regimes and not schedules and not a.run.traits.rounds_times:
+        yield from uneven_steps(a, *a.step_spread_s)
+    if change is not None:
+        facts = {"change": abs(change)}
+        text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, gradually, as when a card heats up.", facts)
+        if change < 0:
+            text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", facts)
+        elif schedules:
+            text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", facts)
+        yield Finding("drift", INFO, text)
+    if a.regimes.stable_from is not None:
+        text = Message("The times are stable from iteration {at:n} on; before that the machine was still warming up.", {"at": a.regimes.stable_from})
+        yield Finding("warm_up", INFO, text)
+
+
+def change_of_level(a: Analysis) -> Finding:
     regimes = a.regimes.regimes
-    if len(regimes) < 2:
-        return
     fastest = min(regimes, key=lambda regime: regime.step_s)
     slowest = max(regimes, key=lambda regime: regime.step_s)
     facts = {
@@ -285,25 +290,20 @@ def regime_change(a: Analysis) -> Iterator[Finding]:
     }
     if a.run.traits.schedules:
         text = Message("The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended.", facts)
-        yield Finding("schedule", INFO, text)
-        return
+        return Finding("schedule", INFO, text)
     if a.regimes.announced:
         last, before = regimes[-1], regimes[-2]
         said = {"before": before.step_s, "now": last.step_s, "at": last.from_iteration, "quote": last.announced}
         text = Message("The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended.", said)
-        yield Finding("schedule", INFO, text)
-        return
+        return Finding("schedule", INFO, text)
     text = Message("The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.", facts)
-    yield Finding("regime_change", NOTICE, text)
+    return Finding("regime_change", NOTICE, text)
 
 
-def uneven_steps(a: Analysis) -> Iterator[Finding]:
+def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
     rows, regimes = a.phases.normal, a.regimes.regimes
-    if not regimes or a.step_spread_s is None or a.run.traits.schedules or a.run.traits.rounds_times:
-        return
     times, numbers = a.run.iterations.time_s[rows], a.run.iterations.number[rows]
-    low, high = a.step_spread_s
     # Around the level of their stretch too: a run of two speeds is not uneven.
     stretch = np.searchsorted([regime.from_iteration for regime in regimes[1:]], numbers, side="right")
     around = times / np.maximum([regime.step_s for regime in regimes], 1e-9)[stretch]
@@ -317,24 +317,17 @@ def uneven_steps(a: Analysis) -> Iterator[Finding]:
         yield Finding("uneven_steps", NOTICE, text)
 
 
-def drift(a: Analysis) -> Iterator[Finding]:
-    change = a.regimes.drift
-    if change is None:
-        return
-    facts = {"change": abs(change)}
-    text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, gradually, as when a card heats up.", facts)
-    if change < 0:
-        text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", facts)
-    elif a.run.traits.schedules:
-        text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", facts)
-    yield Finding("drift", INFO, text)
-
-
 # --- what the figures mean --------------------------------------------------------------------------------------
 
 
-def unsynchronised(a: Analysis) -> Iterator[Finding]:
-    facts, doubts = {"up": a.goodput.unsynchronised}, a.goodput.doubts
+def printed_times(a: Analysis) -> Iterator[Finding]:
+    """Times that are printed longer or shorter than they are."""
+    rows, doubts = a.phases.artefact, a.goodput.doubts
+    if rows.any() and a.phases.baseline is not None:
+        ratio = median(a.phases.baseline.ratio(a.run.iterations)[rows])
+        text = Message("Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.", {"ratio": ratio})
+        yield Finding("ddp_artefact", INFO, text)
+    facts = {"up": a.goodput.unsynchronised}
     if "ranks" in doubts:
         text = Message("With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.", facts)
         yield Finding("unsynchronised", NOTICE, text)
@@ -346,25 +339,38 @@ def unsynchronised(a: Analysis) -> Iterator[Finding]:
         yield Finding("busy_when_logging", NOTICE, text)
 
 
-def mfu_sentinel(a: Analysis) -> Iterator[Finding]:
-    rows = a.run.iterations.reported_mfu == SENTINEL_MFU
+def printed_mfu(a: Analysis) -> Iterator[Finding]:
+    """Against which card the printed MFU is measured, and where it is none."""
+    t, peak, column = a.throughput, a.run.mfu_peak_flops, a.run.iterations.reported_mfu
+    if t.reported_mfu is not None and a.run.traits.mfu_of_a100:
+        yield from mfu_of_an_a100(t, t.reported_mfu)
+    elif t.reported_mfu is not None and t.mfu is not None and t.possible and peak and t.peak_flops:
+        # Trainers that look the card up: their peak may be another card's, or none.
+        gpu = t.gpu.name if t.gpu else None
+        facts = {"printed": t.reported_mfu, "peak": peak, "gpu": gpu, "own": t.peak_flops, "mfu": t.mfu}
+        text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. The normal iterations use {mfu:pct} of your {gpu:word} ({own:tflops}).", facts)
+        if abs(peak / t.peak_flops - 1) > 0.02:
+            yield Finding("mfu_other_peak", NOTICE, text)
+    printed = median(column[np.isfinite(column)])
+    if printed >= IMPOSSIBLE_MFU:  # some trainers count the work of a model that they do not know
+        text = Message("The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.", {"printed": printed})
+        yield Finding("impossible_mfu", WARNING, text)
+    rows = column == SENTINEL_MFU
     if rows.any():
-        facts = {"at": a.run.iterations.number[rows].tolist(), "count": int(rows.sum())}
+        count = int(rows.sum())
         message = Message(
             "The MFU of -100 % at iteration {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
-            facts,
+            {"at": a.run.iterations.number[rows].tolist(), "count": count},
             "The MFU of -100 % at iterations {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
-            facts["count"],
+            count,
         )
         yield Finding("mfu_sentinel", INFO, message)
 
 
-def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
-    t = a.throughput
-    if t.reported_mfu is None or not a.run.traits.mfu_of_a100:
-        return
+def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
+    """nanoGPT measures every card against it."""
     facts = {
-        "printed": t.reported_mfu,
+        "printed": printed,
         "mfu": t.mfu,
         "peak": t.peak_flops,
         "gpu": t.gpu.name if t.gpu else None,
@@ -373,7 +379,7 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
     }
     if t.peak_flops is None or t.mfu is None:
         text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
-        if t.reported_mfu > 1:
+        if printed > 1:
             text = Message("The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
         yield Finding("mfu_other_card", NOTICE, text)
     elif not t.possible:  # a finding of its own
@@ -381,152 +387,116 @@ def mfu_of_which_card(a: Analysis) -> Iterator[Finding]:
     elif t.peak_flops != A100_FLOPS:
         text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. The normal iterations use {mfu:pct} of your {gpu:word} ({peak:tflops}).", facts)
         yield Finding("mfu_other_card", NOTICE, text)
-    elif t.mfu > 1.08 * t.reported_mfu:
+    elif t.mfu > 1.08 * printed:
         text = Message("The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}.", facts)
         yield Finding("mfu_smoothed", INFO, text)
 
 
-def mfu_of_a_table(a: Analysis) -> Iterator[Finding]:
-    """Trainers that look the card up: their peak may be another card's, or none."""
-    t, peak = a.throughput, a.run.mfu_peak_flops
-    if a.run.traits.mfu_of_a100 or t.reported_mfu is None or t.mfu is None or t.peak_flops is None or not peak:
-        return
-    if abs(peak / t.peak_flops - 1) > 0.02 and t.possible:
-        facts = {
-            "printed": t.reported_mfu,
-            "peak": peak,
-            "gpu": t.gpu.name if t.gpu else None,
-            "own": t.peak_flops,
-            "mfu": t.mfu,
-        }
-        text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. The normal iterations use {mfu:pct} of your {gpu:word} ({own:tflops}).", facts)
-        yield Finding("mfu_other_peak", NOTICE, text)
-
-
-def impossible_mfu(a: Analysis) -> Iterator[Finding]:
-    """Some trainers count the work of a model that they do not know."""
-    printed = median(a.run.iterations.reported_mfu[np.isfinite(a.run.iterations.reported_mfu)])
-    if printed >= IMPOSSIBLE_MFU:
-        text = Message("The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.", {"printed": printed})
-        yield Finding("impossible_mfu", WARNING, text)
-
-
-def epochs_for_iterations(a: Analysis) -> Iterator[Finding]:
-    if a.run.traits.counts_epochs:
-        text = Message("This log has one line per epoch and does not show its batches: every figure is of a whole epoch, with its validation and its checkpoint.")
-        yield Finding("epochs", NOTICE, text)
-
-
-def outside_the_time(a: Analysis) -> Iterator[Finding]:
-    """What the printed times leave out, where nothing else shows it."""
+def not_shown(a: Analysis) -> Iterator[Finding]:
+    """What the printed times leave out, where nothing else shows it, and what the lines are too few for."""
     unseen = [
         name
         for name, events in (("eval", a.run.evaluations), ("checkpoint", a.run.checkpoints))
         if events and name not in a.run.holds and a.costs.how.get(f"{name}_s") == NOT_SEPARABLE
     ]
-    if not unseen:
-        return
-    if a.goodput.by_clock:
-        text = Message("The printed times exclude evaluations and checkpoints, and this log does not show how long each took. The total follows the timestamps of the lines and includes them, as unexplained time.")
-    elif unseen == ["eval"]:
-        text = Message("The printed times exclude evaluations, and nothing in this log shows how long they took: the total does not include them.")
-    elif unseen == ["checkpoint"]:
-        text = Message("The printed times exclude checkpoints, and nothing in this log shows how long they took: the total does not include them.")
-    else:
+    if unseen:
         text = Message("The printed times exclude evaluations and checkpoints, and nothing in this log shows how long they took: the total does not include them.")
-    if "eval" in unseen:
-        yield Finding("invisible_evaluations", NOTICE, text)
-    else:
-        yield Finding("invisible_checkpoints", NOTICE, text)
-
-
-def speed_against_expectation(a: Analysis) -> Iterator[Finding]:
-    """Is this normal?"""
-    if a.expected is None or a.costs.how.get("step_s") != MEASURED or a.throughput.gpu is None:
-        return
-    step, expected, gpu = a.costs.step_s.mid, a.expected.step_s, a.throughput.gpu
-    facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": gpu.name}
-    if step > expected.high:
-        text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.", facts)
-        if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
-            text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16.", facts)
-        yield Finding("slower_than_expected", WARNING, text)
-    elif step < expected.low:
-        text = Message("A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts)
-        yield Finding("faster_than_expected", INFO, text)
-    else:
-        text = Message("Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.", facts)
-        yield Finding("speed_is_normal", INFO, text)
-
-
-def low_mfu(a: Analysis) -> Iterator[Finding]:
-    """Far below what others reach on this card, where the model is too large to be slow by its size."""
-    t, normal = a.throughput, a.throughput.normal_mfu
-    n_params = a.run.settings.number("n_params") or (a.run.flops_per_token or 0.0) / 6
-    if normal is None or t.mfu is None or t.gpu is None or a.expected is not None or n_params < PUBLISHED_PARAMS:
-        return
-    facts = {"mfu": t.mfu, "gpu": t.gpu.name, "low": normal.low, "high": normal.high}
-    if t.mfu < normal.low / 2:
-        text = Message(
-            "The normal iterations use {mfu:pct} of a {gpu:word}; {low:pct} to {high:pct} is usual for models of this size. Either the card is another one, or it waits: for other cards over a slow link, for data, for another job, or micro-batches are too small.",
-            facts,
-        )
-        yield Finding("low_mfu", WARNING, text)
-
-
-def few_iterations(a: Analysis) -> Iterator[Finding]:
-    """Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes.
-
-    Means leave out no line, and what their trainer does not count in them is in none.
-    """
-    if a.run.timing in AVERAGES or "eval" not in a.run.holds:
-        return
+        if a.goodput.by_clock:
+            text = Message("The printed times exclude evaluations and checkpoints, and this log does not show how long each took. The total follows the timestamps of the lines and includes them, as unexplained time.")
+        elif unseen == ["eval"]:
+            text = Message("The printed times exclude evaluations, and nothing in this log shows how long they took: the total does not include them.")
+        elif unseen == ["checkpoint"]:
+            text = Message("The printed times exclude checkpoints, and nothing in this log shows how long they took: the total does not include them.")
+        if "eval" in unseen:
+            yield Finding("invisible_evaluations", NOTICE, text)
+        else:
+            yield Finding("invisible_checkpoints", NOTICE, text)
+    if a.run.traits.counts_epochs:
+        text = Message("This log has one line per epoch and does not show its batches: every figure is of a whole epoch, with its validation and its checkpoint.")
+        yield Finding("epochs", NOTICE, text)
+    # Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes. Means leave
+    # out no line, and what their trainer does not count in them is in none.
     numbers = a.run.iterations.number[a.phases.normal]
     apart = int(np.diff(a.run.iterations.number).max(initial=0))
-    if not 1 <= len(numbers) <= 3 or apart < 50 or a.run.span is not None:
-        return
-    if not a.run.evaluations and not a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any():
+    evaluates = a.run.evaluations or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
+    single = a.run.timing not in AVERAGES and a.run.span is None and "eval" in a.run.holds
+    if single and 1 <= len(numbers) <= 3 and apart >= 50 and not evaluates:
         text = Message("This log has only iterations {at:ints}, far apart: each may include an evaluation, and then a normal one is much shorter. Include the lines between them too.", {"at": numbers.tolist()})
         yield Finding("few_iterations", WARNING, text)
 
 
-def figures_disagree(a: Analysis) -> Iterator[Finding]:
-    """The work that the settings make of an iteration, against the work behind the printed MFU."""
-    behind = flops_behind_mfu(a.run) if a.run.traits.mfu_of_a100 else None
-    t = a.throughput
-    if behind is None or t.achieved_flops is None or t.flops_from == "mfu" or a.costs.step_s.mid <= 0:
-        return
-    stated = t.achieved_flops * a.costs.step_s.mid
-    if not 0.75 < stated / behind < 1 / 0.75:
+def against_the_settings(a: Analysis) -> Iterator[Finding]:
+    """The work that the settings make of an iteration, against the work behind the printed MFU; and the length."""
+    t, step = a.throughput, a.costs.step_s.mid
+    stated = t.achieved_flops * step if t.achieved_flops is not None and t.flops_from != "mfu" else 0.0
+    behind = flops_behind_mfu(a.run) if a.run.traits.mfu_of_a100 and stated > 0 else None
+    if behind is not None and not 0.75 < stated / behind < 1 / 0.75:
         text = Message("By the settings an iteration is {stated:x} TFLOP, by the printed MFU {behind:x}: the parameters, the tokens per iteration or the number of cards do not match this log.", {"stated": stated / TERA, "behind": behind / TERA})
         yield Finding("figures_disagree", WARNING, text)
-
-
-def beyond_the_end(a: Analysis) -> Iterator[Finding]:
     end, last = a.run.settings.count("max_iters"), int(a.run.iterations.number[-1])
     if end is not None and last > end:
         text = Message("The log goes on to iteration {last:n}, beyond max_iters = {end:n}.", {"last": last, "end": end})
         yield Finding("beyond_the_end", WARNING, text)
 
 
-def impossible_figures(a: Analysis) -> Iterator[Finding]:
-    t = a.throughput
-    if t.possible or t.gpu is None:
+def against_the_card(a: Analysis) -> Iterator[Finding]:
+    """Is this normal?"""
+    t, gpu = a.throughput, a.throughput.gpu
+    if gpu is None:
         return
-    facts = {"achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops}
-    text = Message("These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.", facts)
-    yield Finding("impossible_figure", WARNING, text)
+    if a.expected is not None and a.costs.how.get("step_s") == MEASURED:
+        yield against_the_model(a, a.expected.step_s, gpu)
+    # Far below what others reach on this card, where the model is too large to be slow by its size.
+    n_params = a.run.settings.number("n_params") or (a.run.flops_per_token or 0.0) / 6
+    if t.normal_mfu is not None and t.mfu is not None and a.expected is None and n_params >= PUBLISHED_PARAMS:
+        facts = {"mfu": t.mfu, "gpu": gpu.name, "low": t.normal_mfu.low, "high": t.normal_mfu.high}
+        if t.mfu < t.normal_mfu.low / 2:
+            text = Message(
+                "The normal iterations use {mfu:pct} of a {gpu:word}; {low:pct} to {high:pct} is usual for models of this size. Either the card is another one, or it waits: for other cards over a slow link, for data, for another job, or micro-batches are too small.",
+                facts,
+            )
+            yield Finding("low_mfu", WARNING, text)
+    if not t.possible:
+        facts = {"achieved": t.achieved_flops, "gpu": gpu.name, "peak": t.peak_flops}
+        text = Message("These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.", facts)
+        yield Finding("impossible_figure", WARNING, text)
 
 
-def loss_nan(a: Analysis) -> Iterator[Finding]:
+def against_the_model(a: Analysis, expected: Interval, gpu: Gpu) -> Finding:
+    step = a.costs.step_s.mid
+    facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": gpu.name}
+    if step > expected.high:
+        text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.", facts)
+        if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
+            text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16.", facts)
+        return Finding("slower_than_expected", WARNING, text)
+    if step < expected.low:
+        text = Message("A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts)
+        return Finding("faster_than_expected", INFO, text)
+    text = Message("Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.", facts)
+    return Finding("speed_is_normal", INFO, text)
+
+
+# --- how it ended, and how it was read --------------------------------------------------------------------------
+
+
+def end(a: Analysis) -> Iterator[Finding]:
     known = np.flatnonzero(~np.isnan(a.run.iterations.loss))
     lost = np.isinf(a.run.iterations.loss[known])
-    if not len(known) or not lost[-1]:
-        return
-    good = np.flatnonzero(~lost)
-    begin = int(known[good[-1] + 1 if len(good) else 0])
-    text = Message("The loss is not a number from iteration {at:n} on: the model no longer learns.", {"at": int(a.run.iterations.number[begin])})
-    yield Finding("loss_nan", WARNING, text)
+    if len(known) and lost[-1]:
+        good = np.flatnonzero(~lost)
+        begin = int(known[good[-1] + 1 if len(good) else 0])
+        text = Message("The loss is not a number from iteration {at:n} on: the model no longer learns.", {"at": int(a.run.iterations.number[begin])})
+        yield Finding("loss_nan", WARNING, text)
+    fault = cause_of_end(a.run)
+    if fault is not None:
+        text = {
+            FaultKind.INTERRUPTED: Message("The run was interrupted by hand after iteration {last:n}."),
+            FaultKind.OUT_OF_MEMORY: Message("The run ran out of memory after iteration {last:n}."),
+            FaultKind.KILLED: Message("The run was killed after iteration {last:n}."),
+        }.get(fault.kind, Message("The run ended with an error after iteration {last:n}."))
+        severity = NOTICE if fault.kind is FaultKind.INTERRUPTED else WARNING
+        yield Finding("ended_early", severity, text._replace(params={"last": int(a.run.iterations.number[-1])}))
 
 
 def cause_of_end(run: Run) -> Fault | None:
@@ -541,87 +511,62 @@ def cause_of_end(run: Run) -> Fault | None:
     return None if harmless else cause
 
 
-def ended_early(a: Analysis) -> Iterator[Finding]:
-    fault = cause_of_end(a.run)
-    if fault is None:
-        return
-    text = {
-        FaultKind.INTERRUPTED: Message("The run was interrupted by hand after iteration {last:n}."),
-        FaultKind.OUT_OF_MEMORY: Message("The run ran out of memory after iteration {last:n}."),
-        FaultKind.KILLED: Message("The run was killed after iteration {last:n}."),
-    }.get(fault.kind, Message("The run ended with an error after iteration {last:n}."))
-    severity = NOTICE if fault.kind is FaultKind.INTERRUPTED else WARNING
-    yield Finding("ended_early", severity, text._replace(params={"last": int(a.run.iterations.number[-1])}))
-
-
-def bar_alone(a: Analysis) -> Iterator[Finding]:
-    if a.run.bar_alone:
-        facts = {"last": int(a.run.iterations.number[-1])}
+def how_it_was_read(a: Analysis) -> Iterator[Finding]:
+    """Means, bars, and lines that were left out: what the figures rest on."""
+    run = a.run
+    if run.bar_alone:
+        facts = {"last": int(run.iterations.number[-1])}
         text = Message("Nothing but a progress bar up to {last:n} shows that this is a training: it could be of loading or inference too.", facts)
         yield Finding("bar_alone", NOTICE, text)
-
-
-def averaged_times(a: Analysis) -> Iterator[Finding]:
-    if a.run.timing is Timing.SPANS_RUN:
+    holds_evaluations = bool(run.evaluations) and "eval" in run.holds
+    if run.timing is Timing.SPANS_RUN:
         text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
-        if a.run.evaluations and "eval" in a.run.holds:
+        if holds_evaluations:
             text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
         yield Finding("averaged_times", NOTICE, text)
-    elif a.run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
+    elif run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
         text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
-        inside = "eval" in a.run.holds and not a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
-        if a.run.evaluations and inside and not a.phases.first_evaluates:
+        apart = a.phases.first_evaluates or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
+        if holds_evaluations and not apart:
             text = Message("The printed times are averages over the iterations since the line before, each with an evaluation that this log cannot separate: the step time includes it.")
         yield Finding("averaged_times", NOTICE, text)
+    if run.unread:
+        yield from lines_without_time(run)
+    if run.outside:  # what stepwatch.bounds does not let in: a broken trainer, or lines that are none of a training
+        message = Message(
+            "Line {line:n} holds a value that no training can have ({what:word}): it is not used.",
+            {"count": run.outside_count, "line": run.outside[0].line + 1, "what": run.outside[0].text},
+            "{count:n} lines hold values that no training can have, the first in line {line:n} ({what:word}): they are not used.",
+            run.outside_count,
+        )
+        yield Finding("outside_values", WARNING, message)
 
 
-def lines_without_time(a: Analysis) -> Iterator[Finding]:
+def lines_without_time(run: Run) -> Iterator[Finding]:
     """A stage that prints no times, or lines that were cut: what is missing from the figures."""
-    unread, count = a.run.unread, a.run.unread_count
-    if unread and a.run.traits.unread_lines is UnreadLines.CUT:
+    unread, count = run.unread, run.unread_count
+    if run.traits.unread_lines is UnreadLines.CUT:
         text = Message("The file ends in the middle of a record: the rest is not written yet, or was lost.")
         yield Finding("lines_without_time", NOTICE, text)
         return
-    if a.run.traits.unread_lines is UnreadLines.ALL:
+    if run.traits.unread_lines is UnreadLines.ALL:
         numbered = re.compile(r"(?<![\w*])iter(?:ation)?\s+\d{1,12}\s*:")
         unread = tuple(line for line in unread if numbered.search(line.text))
         count = len(unread)
-    if not unread:
-        return
-    message = Message(
-        "Line {line:n} looks like an iteration but has no readable time: it is not counted.",
-        {"count": count, "line": unread[0].line + 1},
-        "{count:n} lines look like iterations but have no readable time, the first in line {line:n}: they are not counted.",
-        count,
-    )
-    yield Finding("lines_without_time", WARNING if count > 0.01 * len(a.run.iterations) else NOTICE, message)
-
-
-def outside_values(a: Analysis) -> Iterator[Finding]:
-    """What stepwatch.bounds does not let in: a broken trainer, or lines that are none of a training."""
-    if not a.run.outside:
-        return
-    message = Message(
-        "Line {line:n} holds a value that no training can have ({what:word}): it is not used.",
-        {"count": a.run.outside_count, "line": a.run.outside[0].line + 1, "what": a.run.outside[0].text},
-        "{count:n} lines hold values that no training can have, the first in line {line:n} ({what:word}): they are not used.",
-        a.run.outside_count,
-    )
-    yield Finding("outside_values", WARNING, message)
-
-
-def only_begun(a: Analysis) -> Iterator[Finding]:
-    text = Message("The log has no iteration yet: all figures are estimates for this card, none was measured.")
-    yield Finding("only_begun", NOTICE, text)
+    if unread:
+        message = Message(
+            "Line {line:n} looks like an iteration but has no readable time: it is not counted.",
+            {"count": count, "line": unread[0].line + 1},
+            "{count:n} lines look like iterations but have no readable time, the first in line {line:n}: they are not counted.",
+            count,
+        )
+        yield Finding("lines_without_time", WARNING if count > 0.01 * len(run.iterations) else NOTICE, message)
 
 
 # In the order in which they are said.
 RULES: tuple[Rule, ...] = (
-    first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, regime_change, uneven_steps, drift,
-    warm_up, ddp_artefact, unsynchronised, mfu_of_which_card, mfu_of_a_table, impossible_mfu, mfu_sentinel, outside_the_time,
-    epochs_for_iterations, few_iterations, figures_disagree, beyond_the_end, speed_against_expectation, low_mfu,
-    impossible_figures, loss_nan, ended_early, bar_alone, averaged_times, lines_without_time,
-    outside_values,
+    first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, levels, printed_times, printed_mfu,
+    not_shown, against_the_settings, against_the_card, end, how_it_was_read,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
 
 
 # --- the step to come: the level now, how it has changed, and what no line shows yet ----------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ def with_outside(run: Run, phases: Phases, costs: Costs) -> Costs:
         for kind, found in (("eval", run.evaluations), ("checkpoint", run.checkpoints))
         if kind not in run.holds and found
     }
+    if not events:
+        return costs
     by_clock = _by_clock(run, phases, costs, events)
     how, found = dict(costs.how), {"eval": costs.eval_s, "checkpoint": costs.checkpoint_s}
     for kind, each in events.items():
@@ -56,7 +58,7 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
     """What the clock shows between two rows beyond their steps, where evaluations alone, or saves alone, lie there."""
     rows, stamps = run.iterations, run.iterations.stamp_s
     found: dict[str, list[float]] = {"eval": [], "checkpoint": []}
-    if not events or run.reordered or len(rows) < 2 or np.isnan(stamps).all():
+    if run.reordered or len(rows) < 2 or np.isnan(stamps).all():
         return found
     covers, apart = phases.covers[1:], np.maximum(np.diff(rows.number), 1)
     told = covers * rows.time_s[1:] + (apart - covers) * costs.step_s.mid
@@ -85,55 +87,28 @@ def _each(excess: Floats, counts: Ints, where: np.ndarray) -> list[float]:
     return values
 
 
-def outside_s(run: Run, phases: Phases, costs: Costs, *, by_clock: bool) -> dict[str, float]:
-    """Seconds that such events took, by part, up to the last iteration and behind its line."""
-    # The total of a trainer that prints one ends with the last step, and so does the clock of the rows.
-    number = -1 if by_clock and run.told_s is not None else int(run.iterations.number[-1])
-    return _spent_s(run, phases, costs, int(run.iterations.line[-1]), number)
+def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) -> dict[str, float]:
+    """Seconds that such events took, by part: before a line, or behind it and of an iteration up to that number.
 
-
-def behind_last_s(run: Run, phases: Phases, costs: Costs) -> float:
-    """Of those the seconds behind the line of the last row: no clock of the rows shows them."""
-    up_to = _spent_s(run, phases, costs, int(run.iterations.line[-1]), -1)
-    return sum(outside_s(run, phases, costs, by_clock=True).values()) - sum(up_to.values())
-
-
-def before_first_s(run: Run, phases: Phases, costs: Costs) -> float:
-    """Of those the seconds before the line of the first row: no clock of the lines shows them."""
-    return sum(_spent_s(run, phases, costs, int(run.iterations.line[0]), -1).values())
-
-
-def _spent_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) -> dict[str, float]:
-    """Before a line, or behind it and of an iteration up to that number: the last evaluation follows its step."""
-    begin = _begin(run, phases)
-
-    def counts(event: Evaluation | Checkpoint) -> bool:
-        return begin < event.line and (event.line < end or (event.at is not None and event.at <= number))
-
-    return {
-        part: sum(cost.mid if event.took_s is None else event.took_s for event in found if counts(event))
-        for part, found, cost in _outside(run, costs)
-    }
-
-
-def _outside(run: Run, costs: Costs) -> Iterator[tuple[str, _Events, Interval]]:
-    """The events that no printed time includes, and what one costs; what follows a printed total is not of the run."""
+    The last evaluation follows its step; what follows a printed total is not of the run.
+    """
     last = int(run.iterations.number[-1])
-    evaluations = [event for event in run.evaluations if run.told_s is None or event.at <= last]
-    if "eval" not in run.holds and costs.eval_s is not None:
-        yield "eval", evaluations, costs.eval_s
-    if "checkpoint" not in run.holds and costs.checkpoint_s is not None:
-        yield "checkpoint", run.checkpoints, costs.checkpoint_s
-
-
-def _begin(run: Run, phases: Phases) -> int:
-    """The line after which the logged span begins: a mean is of what came before its own line too."""
-    begin, number, covers = int(run.iterations.line[0]), int(run.iterations.number[0]), int(phases.covers[0])
+    events: dict[str, _Events] = {"eval": run.evaluations, "checkpoint": run.checkpoints}
+    # A mean is of what came before its own line too.
+    begin, first, covers = int(run.iterations.line[0]), int(run.iterations.number[0]), int(phases.covers[0])
     if covers > 1 and not run.reordered:
-        events: tuple[Evaluation | Checkpoint, ...] = (*run.evaluations, *run.checkpoints)
-        inside = (event.line for event in events if event.at is not None and number - covers <= event.at <= number)
-        begin = min([begin, *(line - 1 for line in inside)])
-    return begin
+        placed = ((event.line, event.at) for found in events.values() for event in found if event.at is not None)
+        begin = min([begin, *(line - 1 for line, at in placed if first - covers <= at <= first)])
+    spent: dict[str, float] = {}
+    for part, cost in (("eval", costs.eval_s), ("checkpoint", costs.checkpoint_s)):
+        if part not in run.holds and cost is not None:
+            spent[part] = sum(
+                cost.mid if event.took_s is None else event.took_s
+                for event in events[part]
+                if begin < event.line and (event.line < end or (event.at is not None and event.at <= number))
+                if part != "eval" or run.told_s is None or event.at is None or event.at <= last
+            )
+    return spent
 
 
 # --- where the time went ----------------------------------------------------------------------------------------
@@ -222,10 +197,16 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
 def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
     """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
     clock = clock_wall_s(run, int(phases.covers[0]))
-    parts, iterations, unlogged = _sums(run, phases, costs, split, by_clock=clock is not None)
+    first_line, last_line = run.iterations.line[[0, -1]].tolist()
+    # The total of a trainer that prints one ends with the last step, and so does the clock of the rows.
+    last = -1 if clock is not None and run.told_s is not None else int(run.iterations.number[-1])
+    outside = _outside_s(run, phases, costs, last_line, last)
+    parts, iterations, unlogged = _sums(run, phases, costs, split)
+    parts |= {part: parts[part] + seconds for part, seconds in outside.items()}
     wall = sum(parts.values())
-    if clock is not None:
-        clock += before_first_s(run, phases, costs) + behind_last_s(run, phases, costs)
+    if clock is not None:  # what lies before the line of the first row and behind that of the last it does not show
+        before, up_to = (sum(_outside_s(run, phases, costs, line, -1).values()) for line in (first_line, last_line))
+        clock += before + (sum(outside.values()) - up_to)
     elif run.told_s is not None and run.told_s > wall:  # all that lies between the parts, which nothing else shows
         clock = run.told_s
     if clock is not None:
@@ -277,9 +258,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     )
 
 
-def _sums(
-    run: Run, phases: Phases, costs: Costs, split: Split, *, by_clock: bool
-) -> tuple[dict[str, float], int, float]:
+def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[str, float], int, float]:
     """The seconds of each part, the iterations that they are of, and how many of these no line is about."""
     covers, last = phases.covers, int(run.iterations.number[-1])
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
@@ -318,8 +297,6 @@ def _sums(
         waited = _total(split.data_s, covers) + (missing + unseen) * costs.data_s.mid
         parts[DATA] = min(waited, max(parts["step"], 0.0))
         parts["step"] -= parts[DATA]
-    for part, seconds in outside_s(run, phases, costs, by_clock=by_clock).items():
-        parts[part] += seconds
     # A trainer that prints means waits for its card, whatever lines are missing.
     unlogged = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)
     return parts, int(covers.sum() + missing), unlogged

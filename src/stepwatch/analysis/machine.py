@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
 
 BUSY = 0.8  # a disk, or all processors
+LEAST_SAMPLES = 3  # fewer show nothing of the iterations between them
 SWAPPING_BYTES_PER_S = 1e6  # less is not worth a finding
 
 
@@ -80,7 +81,7 @@ class MachineUse:
 def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
     row, clock = _rows(run, phases, samples)
     inside = np.flatnonzero(row >= 0)
-    if clock is Clock.NONE or len(inside) < 3:
+    if clock is Clock.NONE or len(inside) < LEAST_SAMPLES:
         row, clock, inside = np.full(len(samples), -1), Clock.NONE, np.arange(len(samples))
     span = slice(int(inside[0]), int(inside[-1]) + 1)
     steps = (row >= 0) & phases.normal[np.maximum(row, 0)]
@@ -131,7 +132,7 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
         return None
     at_s = samples.at_s - samples.at_s[0]
     count = min(len(at_s), 8192)  # places to try: the work is their square
-    if count < 3 or not at_s[-1] > 0:
+    if not at_s[-1] > 0:
         return None
     grid_s = float(at_s[-1]) / (count - 1)
     seen = np.interp(np.arange(count) * grid_s, at_s, np.nan_to_num(busy))
@@ -143,7 +144,7 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
     total = padded[-1]
     # Inside the run as the phases say, outside of it at rest: the best shift has most work inside.
     scores = np.correlate(seen, wanted - 0.5, "valid") - 0.5 * (total - (padded[len(wanted) :] - padded[: count - len(wanted) + 1]))
-    best = int(np.argmax(scores))
+    best = int(np.median(np.flatnonzero(scores > scores.max() - 1e-6 * total)))  # some are equal but for rounding
     far = np.abs(np.arange(len(scores)) - best) > max(0.02 * len(wanted), 2)
     if far.any() and scores[far].max() > scores[best] - 0.01 * total:
         return None
@@ -483,7 +484,7 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
         yield Finding("samples_matched", NOTICE, text)
     elif a.machine.clock is Clock.NONE:
         text = Message("The samples cannot be matched to the log: the two have no clock in common. What they show is of the whole time.")
-        if len(a.machine.samples) < 3:
+        if len(a.machine.samples) < LEAST_SAMPLES:
             text = Message("There are too few samples to say what the machine did.")
         yield Finding("samples_apart", NOTICE, text)
     outside = a.machine.samples.outside

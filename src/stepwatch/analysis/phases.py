@@ -21,7 +21,7 @@ from stepwatch.analysis.periods import (
     usual_gap,
 )
 from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
-from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing
+from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing, usual_distance
 from stepwatch.settings import Origin
 
 STALL_RATIO = LARGE_RATIO
@@ -139,12 +139,9 @@ def find_phases(run: Run) -> Phases:
 
 
 def log_interval(run: Run) -> int:
-    """How far lines are apart: as the settings say, unless no two lines are; then these are of another log."""
-    stated, apart = run.settings.count("log_interval") or 1, np.diff(run.iterations.number)
-    if len(apart) < 2 or bool((apart == stated).any()):
-        return stated
-    gaps, counts = np.unique(apart, return_counts=True)
-    return int(gaps[np.argmax(counts)]) if 2 * counts.max() > len(apart) else stated
+    """How far lines are apart: as most of them are, whatever a config says, which may be of another log."""
+    stated = run.settings.count("log_interval") or 1
+    return usual_distance(run.iterations.number) or stated
 
 
 def _covers(run: Run) -> Ints:
@@ -242,19 +239,16 @@ class _Marks:
         covers = self.covers[later]
         return self.run.timing in AVERAGES and bool(covers[rows[later]].sum() > 0.8 * covers.sum())
 
-    def _are_earliest(self, rows: Mask) -> bool:
-        """Whether means with such an event are the first of all and no later one is: a slow start is as likely."""
-        later = rows[0 if self.first is None else self.first + 1 :]
-        count = int(later.sum())
-        return self.run.timing in AVERAGES and 0 < count < len(later) and bool(later[:count].all())
-
     def mark_events(self) -> None:
         """What the lines of the log say."""
         evaluations = self.run.evaluations if "eval" in self.run.holds else ()
         saves = self.run.checkpoints if "checkpoint" in self.run.holds else ()
         evaluated = self._rows_of([(event.at, event.line) for event in evaluations])
         saved = self._rows_of([(save.at, save.line) for save in saves if save.at is not None])
-        if self._are_earliest(saved):
+        # Where means with a save are the first of all, and no later one is, a slow start is as likely.
+        later = saved[0 if self.first is None else self.first + 1 :]
+        count = int(later.sum())
+        if self.run.timing in AVERAGES and 0 < count < len(later) and later[:count].all():
             saved[:] = False
         self.mark(evaluated & ~saved, Phase.EVAL, Certainty.SEEN)
         self.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 CLEAR_SKEW = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankRow:
+class RankRow(NamedTuple):
     rank: int
     steps: int
     last: int
@@ -39,15 +37,13 @@ class RankRow:
     """Share of the steps in which it was the slowest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hiccup:
+class Hiccup(NamedTuple):
     rank: int
     at: int
     lost_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
+class Ranks(NamedTuple):
     world_size: int
     rows: tuple[RankRow, ...]
     missing: tuple[int, ...]
@@ -124,8 +120,7 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
         Hiccup(rank=numbers[at], at=int(steps[step]), lost_s=float(once[at, step]))
         for at, step in cells[worst].tolist()
     ]
-    return replace(
-        ranks,
+    return ranks._replace(
         slowest=numbers[place],
         skew=Interval.around(skew, Z90 * error),
         chronic=skew - by_chance > 0.02,  # ranks are never quite alike

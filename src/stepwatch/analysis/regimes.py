@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,7 @@ SMALLEST_CHANGE = 0.10
 _ROWS_PER_BLOCK = 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regime:
+class Regime(NamedTuple):
     """A stretch of the run at one level."""
 
     from_iteration: int
@@ -29,8 +28,7 @@ class Regime:
     """The line of the log that says why its steps are others than those before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regimes:
+class Regimes(NamedTuple):
     regimes: tuple[Regime, ...] = ()
     drift: float | None = None
     """Relative change of the step time from the first to the last fifth, where it is a slow one."""

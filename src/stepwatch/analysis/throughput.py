@@ -19,7 +19,7 @@ from stepwatch.settings import ModelShape, Origin, Settings, flops_per_token
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
 
@@ -137,13 +137,13 @@ def flops_behind_mfu(run: Run) -> float | None:
 
 def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
     """None where the log tells too little of the model, or the card is unknown."""
-    if gpu is None:
+    workload = workload_of(run, gpu) if gpu is not None else None
+    if workload is None or gpu is None:
         return None
-    from stepwatch.estimator.estimate import estimate
+    from stepwatch.estimator.estimation import estimate
 
-    workload = workload_of(run, gpu)
     try:
-        return estimate(workload, gpu) if workload is not None else None
+        return estimate(workload, gpu)
     except (ValueError, OverflowError, ZeroDivisionError):  # settings that no model can have
         return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -38,6 +40,9 @@ DEBUG = "STEPWATCH_DEBUG"
 """Where it is set, what is not expected is raised as it is."""
 _KEEP_THREADS = {"calibrate", "run", "sample", "train"}
 """Commands that compute with torch, or start a program that inherits our environment."""
+
+_FEWEST_TO_COLLECT = 100_000
+"""Objects between two searches for cycles: more than a short answer makes, and some megabytes."""
 
 
 def complain(problems: Iterable[Notice], language: str | None = None) -> None:
@@ -116,6 +121,9 @@ class _Commands(click.Group):
         # Only these need threads of linear algebra, and starting them takes longer than most answers.
         if not _KEEP_THREADS & set(sys.argv[1:2]):
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # Modules are most of what a short answer allocates, and none of them is garbage, not even at the end.
+        gc.set_threshold(_FEWEST_TO_COLLECT)
+        atexit.register(gc.freeze)
         debugging = bool(os.environ.get(DEBUG))
         try:
             with warnings.catch_warnings():

@@ -12,14 +12,12 @@ from stepwatch.answers.from_plans import advise
 from stepwatch.cli.commands import (
     ask_for_paste,
     check_count,
-    check_output,
+    checked_output,
     deliver,
-    format_options,
     knowing,
     options_of,
     settings_among,
     speaking,
-    without_output,
 )
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError
@@ -28,8 +26,7 @@ from stepwatch.messages import Message
 
 @click.command(name="advise", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | CONFIG.py | -] [--KEY=VALUE]...")
-@options_of("advise")
-@format_options("terminal", "md", "json", "html")
+@options_of("advise", "terminal", "md", "json", "html")
 def command(
     arguments: tuple[str, ...],
     settings: tuple[str, ...],
@@ -51,8 +48,7 @@ def command(
         check_count(asked["gpus"])
         own = settings_among([argument for argument in arguments if argument != "-"])
         files: Sequence[str] = [name for name in arguments if name == "-" or not name.startswith("-")]
-        files, output = without_output(files, form, output)
-        check_output(form, output)
+        files, output = checked_output(files, form, output)
         if len(files) > 1:
             raise UsageError(
                 Message("one log or config at a time, not {count:n}", {"count": len(files)}),

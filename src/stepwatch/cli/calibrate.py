@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from stepwatch.cli.commands import format_options, options_of, speaking, write
+from stepwatch.cli.commands import options_of, speaking, write
 from stepwatch.errors import InputError
 from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
@@ -25,8 +25,7 @@ from stepwatch.presenters import View, render
     help="Where checkpoints will be written (default: the current directory).",
 )
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out, which takes longest.")
-@options_of("calibrate")
-@format_options("terminal", "json")
+@options_of("calibrate", "terminal", "json")
 def command(
     device: str | None, directory: str, no_compile: bool, lang: str | None, form: str, output: str | None
 ) -> None:

@@ -28,12 +28,32 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def options_of(command: str) -> Decorator:
-    """The options that the table gives to a command."""
+def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> Decorator:
+    """The options that the table gives to a command; --format with its short forms, and -o, where it has an answer."""
+    options = [_option(OPTIONS[name], command) for name in COMMAND_LINE[command]]
+    if charts:
+        text = f"The chart that --format png draws (default: {charts[0]})."
+        options.append(click.option("--chart", type=click.Choice(charts), help=text))
+    if forms:
+        text = "Form of the answer."
+        options.append(
+            click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=text)
+        )
+        for name in forms[1:]:
+            options.append(click.option(f"--{name}", "form", flag_value=name, help=f"Short for --format {name}."))
+        options.append(
+            click.option(
+                "-o",
+                "--output",
+                metavar="FILE",
+                callback=lambda context, option, value: None if value == "-" else value,
+                help="Write to a file instead of the screen.",
+            )
+        )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in reversed(COMMAND_LINE[command]):
-            function = _option(OPTIONS[name], command)(function)
+        for option in reversed(options):
+            function = option(function)
         return function
 
     return decorate
@@ -56,42 +76,6 @@ def _option(option: Option, command: str) -> Decorator:
         multiple=option.repeated or for_each_run,
         default=option.default,
         help=text,
-    )
-
-
-def format_options(*names: str) -> Decorator:
-    """--format with its short forms --json, --md, --html, --png, and -o."""
-    shorts = [name for name in names if name != "terminal"]
-    options = [
-        click.option(
-            "--format",
-            "form",
-            type=click.Choice(names),
-            default="terminal",
-            show_default=True,
-            help="Form of the answer.",
-        ),
-        *(click.option(f"--{name}", "form", flag_value=name, help=f"Short for --format {name}.") for name in shorts),
-        click.option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            callback=lambda context, option, value: None if value == "-" else value,
-            help="Write to a file instead of the screen.",
-        ),
-    ]
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def chart_option(*names: str) -> Decorator:
-    return click.option(
-        "--chart", type=click.Choice(names), help=f"The chart that --format png draws (default: {names[0]})."
     )
 
 
@@ -176,16 +160,18 @@ def ask_for_paste(logs: Sequence[str], language: str) -> None:
         click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
 
 
-def without_output(files: Sequence[str], form: str, output: str | None) -> tuple[tuple[str, ...], str | None]:
-    """`train.log --html run.html` means `-o run.html`: beside a log, what ends in the form asked for is no input."""
+def checked_output(
+    files: Sequence[str], form: str, output: str | None, chart: str | None = None
+) -> tuple[tuple[str, ...], str | None]:
+    """The inputs, and the file that the answer goes to.
+
+    `train.log --html run.html` means `-o run.html`: beside a log, what ends in the form asked for is no input.
+    A page or a picture is for a file or a pipe: a terminal would show thousands of lines, or beep.
+    """
     named = [name for name in files if name.lower().endswith(f".{form}")]
-    if output is not None or len(named) != 1 or len(files) < 2 or (form == "json" and os.path.lexists(named[0])):
-        return tuple(files), output
-    return tuple(name for name in files if name != named[0]), named[0]
-
-
-def check_output(form: str, output: str | None, chart: str | None = None) -> None:
-    """A page or a picture is for a file or a pipe: a terminal would show thousands of lines, or beep."""
+    if output is None and len(named) == 1 and len(files) > 1 and not (form == "json" and os.path.lexists(named[0])):
+        output = named[0]
+        files = [name for name in files if name != output]
     if chart is not None and form != "png":
         raise UsageError(Message("--chart goes with --format png"), Message("add --format png -o chart.png"))
     if form in ("html", "png") and output is None and sys.stdout is not None and sys.stdout.isatty():
@@ -193,6 +179,7 @@ def check_output(form: str, output: str | None, chart: str | None = None) -> Non
             Message("{form:word} cannot be shown in a terminal", {"form": form}),
             Message("name a file with -o, for example: -o answer.{form:word}", {"form": form}),
         )
+    return tuple(files), output
 
 
 def deliver(answer: Answer | FleetReport, language: str, form: str, output: str | None, **shown: Any) -> None:

@@ -10,13 +10,10 @@ from stepwatch.answers import CompareRequest, ExplainRequest
 from stepwatch.answers.from_logs import compare
 from stepwatch.cli.commands import (
     ask_for_paste,
-    chart_option,
-    check_output,
+    checked_output,
     deliver,
-    format_options,
     options_of,
     speaking,
-    without_output,
 )
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -26,9 +23,7 @@ from stepwatch.presenters import COMPARISON_CHARTS
 
 @click.command(name="compare")
 @click.argument("logs", nargs=-1, metavar="A B")
-@options_of("compare")
-@chart_option(*COMPARISON_CHARTS)
-@format_options("terminal", "md", "json", "html", "png")
+@options_of("compare", "terminal", "md", "json", "html", "png", charts=COMPARISON_CHARTS)
 def command(
     logs: tuple[str, ...],
     fail_over: str | None,
@@ -47,7 +42,7 @@ def command(
     The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2.
     """
     with speaking(lang) as language:
-        logs, output = without_output(logs, form, output)
+        logs, output = checked_output(logs, form, output, chart)
         if len(logs) != len(SIDES):
             raise UsageError(
                 Message(
@@ -62,7 +57,6 @@ def command(
             raise UsageError(
                 Message("standard input can be one of the two logs, not both"), Message("name a file for the other")
             )
-        check_output(form, output, chart)
         ask_for_paste(logs, language)
         before, after = (_request(log, side, for_runs) for log, side in zip(logs, SIDES, strict=True))
         found = compare(CompareRequest(before=before, after=after, fail_over=fail_over))

@@ -12,16 +12,13 @@ import click
 from stepwatch.answers import EstimateRequest
 from stepwatch.answers.from_plans import estimate
 from stepwatch.cli.commands import (
-    chart_option,
     check_count,
-    check_output,
+    checked_output,
     deliver,
-    format_options,
     knowing,
     options_of,
     settings_among,
     speaking,
-    without_output,
 )
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
@@ -31,9 +28,7 @@ from stepwatch.trainer.hostile import Refused, plain
 
 @click.command(name="estimate", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
-@options_of("estimate")
-@chart_option(*PLAN_CHARTS)
-@format_options("terminal", "md", "json", "html", "png")
+@options_of("estimate", "terminal", "md", "json", "html", "png", charts=PLAN_CHARTS)
 def command(
     arguments: tuple[str, ...],
     settings: tuple[str, ...],
@@ -56,8 +51,7 @@ def command(
         check_count(asked["gpus"])
         own = settings_among(arguments)
         files: Sequence[str] = [argument for argument in arguments if not argument.startswith("-")]
-        files, output = without_output(files, form, output)
-        check_output(form, output, chart)
+        files, output = checked_output(files, form, output, chart)
         if len(files) > 1:
             raise UsageError(
                 Message("one config at a time, not {count:n}", {"count": len(files)}),

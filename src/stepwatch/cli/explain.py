@@ -11,24 +11,19 @@ from stepwatch.answers import ExplainRequest
 from stepwatch.answers.from_logs import explain
 from stepwatch.cli.commands import (
     ask_for_paste,
-    chart_option,
-    check_output,
+    checked_output,
     deliver,
-    format_options,
     knowing,
     options_of,
     speaking,
     typed,
-    without_output,
 )
 from stepwatch.presenters import CHARTS
 
 
 @click.command(name="explain")
 @click.argument("logs", nargs=-1, metavar="[LOG]...")
-@options_of("explain")
-@chart_option(*CHARTS)
-@format_options("terminal", "md", "json", "html", "png")
+@options_of("explain", "terminal", "md", "json", "html", "png", charts=CHARTS)
 def command(
     logs: tuple[str, ...],
     lang: str | None,
@@ -49,8 +44,7 @@ def command(
     directories, `-` or a pipe; alone on a terminal it waits for a pasted log.
     """
     with speaking(lang) as language:
-        logs, output = without_output(logs or ("-",), form, output)
-        check_output(form, output, chart)
+        logs, output = checked_output(logs or ("-",), form, output, chart)
         ask_for_paste(logs, language)
         with knowing(history):
             report = explain(ExplainRequest(logs=logs, **asked))

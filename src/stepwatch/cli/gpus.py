@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from stepwatch.answers import cards
-from stepwatch.cli.commands import format_options, options_of, speaking, write
+from stepwatch.cli.commands import options_of, speaking, write
 from stepwatch.presenters import View, render
 
 
 @click.command(name="gpus")
 @click.argument("name", required=False)
-@options_of("gpus")
-@format_options("terminal", "md", "json")
+@options_of("gpus", "terminal", "md", "json")
 def command(name: str | None, lang: str | None, form: str, output: str | None) -> None:
     """List the cards that stepwatch knows, or show one.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -36,6 +35,7 @@ class Ceiling(NamedTuple):
     basis: Literal["measured", "kin", "guess"]
 
 
+@cache
 def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     """The ceiling for a dtype; None where not even a peak is known.
 
@@ -49,11 +49,12 @@ def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
         return None
     figures = ("fp32_flops", "tf32_flops", "fp16_flops", "bf16_flops", "bandwidth_bytes_per_s", "sm_count")
     inferior = (
-        flops
-        for other, flops in _ceilings(gpu.architecture, dtype)
-        if all((getattr(gpu, name) or 0.0) >= (getattr(other, name) or 0.0) for name in figures)
+        _own_ceiling(other, dtype)
+        for other in gpus()
+        if other.architecture == gpu.architecture
+        and all((getattr(gpu, name) or 0.0) >= (getattr(other, name) or 0.0) for name in figures)
     )
-    return own._replace(flops=max((own.flops, *inferior)))
+    return own._replace(flops=max(own.flops, *(other.flops for other in inferior if other is not None), 0.0))
 
 
 def normal_mfu(gpu: Gpu) -> Interval | None:
@@ -64,12 +65,8 @@ def normal_mfu(gpu: Gpu) -> Interval | None:
 
 
 @cache
-def _ceilings(architecture: str, dtype: str) -> tuple[tuple[Gpu, float], ...]:
-    found = ((gpu, _own_ceiling(gpu, dtype)) for gpu in gpus() if gpu.architecture == architecture)
-    return tuple((gpu, ceiling.flops) for gpu, ceiling in found if ceiling is not None)
-
-
 def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
+    """As measured, or from the peak: what cards of the same architecture reach of theirs."""
     measured = _measured(gpu, dtype)
     if measured is not None:
         return Ceiling(measured, "measured")
@@ -79,43 +76,36 @@ def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     twin = _measured(gpu, _HALF.get(dtype, ""))
     if twin is not None:
         return Ceiling(twin, "measured")
-    derived = _derived(gpu, dtype)
-    return Ceiling(derived, "kin" if gpu.compute_capability in ANCHORS else "guess") if derived else None
+    peak = gpu.bf16_flops if dtype == "bfloat16" else gpu.fp16_flops
+    anchor = ANCHORS.get(gpu.compute_capability) if gpu.compute_capability else None
+    if dtype == "float32" or (dtype == "tf32" and gpu.tf32_flops is None):
+        shared = gpu.compute_capability is not None and gpu.compute_capability >= SHARED_PIPES_SINCE
+        derived = (gpu.fp32_flops or 0.0) * (PEAK_SHARES.fp32_shared_pipes if shared else PEAK_SHARES.fp32)
+    elif dtype == "tf32":  # the same share as in half precision
+        peak, half = gpu.bf16_flops or gpu.fp16_flops, _own_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
+        derived = (gpu.tf32_flops or 0.0) * (half.flops / peak if half and peak else PEAK_SHARES.other_makers)
+    elif peak is None:  # no tensor cores: autocast converts and gains nothing
+        single = _own_ceiling(gpu, "float32")
+        derived = single.flops if single is not None else 0.0
+    elif anchor is None or not gpu.tdp_w:
+        derived = peak * PEAK_SHARES.other_makers
+    else:
+        derived = peak * min(PEAK_SHARES.highest, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
+    return Ceiling(derived, "guess" if anchor is None else "kin") if derived else None
 
 
 def _measured(gpu: Gpu, dtype: str) -> float | None:
     """Of this card, or of the same chip with another amount of memory."""
-    exactly = measured_ceilings().get((gpu.name, dtype))
-    return exactly or _measured_chips().get((*_chip(gpu), dtype))
-
-
-def _chip(gpu: Gpu) -> tuple[str, int | None]:
-    return _MEMORY.sub("", gpu.name), gpu.sm_count
+    chip = _MEMORY.sub("", gpu.name), gpu.sm_count, dtype
+    return measured_ceilings().get((gpu.name, dtype)) or _measured_chips().get(chip)
 
 
 @cache
 def _measured_chips() -> dict[tuple[str, int | None, str], float]:
-    cards = {gpu.name: gpu for gpu in gpus()}
-    return {(*_chip(cards[name]), dtype): flops for (name, dtype), flops in measured_ceilings().items()}
-
-
-def _derived(gpu: Gpu, dtype: str) -> float | None:
-    """From the peak: what cards of the same architecture reach of theirs."""
-    if dtype == "float32" or (dtype == "tf32" and gpu.tf32_flops is None):
-        shared = gpu.compute_capability is not None and gpu.compute_capability >= SHARED_PIPES_SINCE
-        return (gpu.fp32_flops or 0.0) * (PEAK_SHARES.fp32_shared_pipes if shared else PEAK_SHARES.fp32)
-    if dtype == "tf32":  # the same share as in half precision
-        peak = gpu.bf16_flops or gpu.fp16_flops
-        ceiling = _own_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
-        return (gpu.tf32_flops or 0.0) * (ceiling.flops / peak if ceiling and peak else PEAK_SHARES.other_makers)
-    peak = gpu.bf16_flops if dtype == "bfloat16" else gpu.fp16_flops
-    if peak is None:
-        single = _own_ceiling(gpu, "float32")  # no tensor cores: autocast converts and gains nothing
-        return single and single.flops
-    anchor = ANCHORS.get(gpu.compute_capability) if gpu.compute_capability else None
-    if anchor is None or not gpu.tdp_w:
-        return peak * PEAK_SHARES.other_makers
-    return peak * min(PEAK_SHARES.highest, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
+    units = {gpu.name: gpu.sm_count for gpu in gpus()}
+    return {
+        (_MEMORY.sub("", name), units[name], dtype): flops for (name, dtype), flops in measured_ceilings().items()
+    }
 
 
 @cache
@@ -129,8 +119,7 @@ def measured_ceilings() -> dict[tuple[str, str], float]:
 # --- what an evaluation and a checkpoint should cost ------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Belief:
+class Belief(NamedTuple):
     """A log-normal belief about a duration."""
 
     median_s: float

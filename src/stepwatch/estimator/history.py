@@ -13,7 +13,7 @@ from stepwatch.messages import Message
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
     from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
 
@@ -21,7 +21,9 @@ History = Callable[["Workload", "Gpu"], Sequence[float]]
 """Of runs like this one the measured step over the expected one."""
 
 LEAST_SPREAD = 0.02  # of the same work from run to run, in a healthy fleet (tests/fleets.py plants up to this)
-FEW = 3  # runs from which on they show themselves how much they differ
+# How much runs of one fleet differ, as a part of how wrong the estimator may be, and as many runs as that is worth
+# beside what they show themselves: nine of ten next runs then lie inside, from the first own run on.
+USUAL_SPREAD, WORTH = 1 / 3, 3
 _HISTORY: ContextVar[History | None] = ContextVar("history", default=None)
 
 
@@ -59,9 +61,8 @@ def corrected(found: Estimate, workload: Workload, gpu: Gpu) -> Estimate:
 def posterior(seen: Sequence[float], prior: float) -> tuple[float, float]:
     """Middle and standard deviation of the next one, all logarithms, if the true middle was expected at 0 ± prior."""
     count, mean = len(seen), sum(seen) / len(seen)
-    spread = max(prior / 2, LEAST_SPREAD)
-    if count >= FEW:
-        spread = max(math.sqrt(sum((one - mean) ** 2 for one in seen) / (count - 1)), LEAST_SPREAD)
+    squares = WORTH * (prior * USUAL_SPREAD) ** 2 + sum((one - mean) ** 2 for one in seen)
+    spread = max(math.sqrt(squares / (WORTH + count - 1)), LEAST_SPREAD)
     certain, doubt = count / spread**2, 1 / prior**2
     return mean * certain / (certain + doubt), min(math.hypot(math.sqrt(1 / (certain + doubt)), spread), prior)
 

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Literal
 
 from stepwatch.estimator.constants import DOUBT, FORWARD_AND_BACKWARD, LAYER_WEIGHTS, MATRICES
-from stepwatch.estimator.estimate import Term
+from stepwatch.estimator.estimation import Term
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.calibration import SEQUENCES, Calibration, Curve
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from stepwatch.errors import InputError, UsageError
 from stepwatch.estimator import history
 from stepwatch.estimator.constants import LAYER_WEIGHTS
-from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.memory import fits, largest_batch_size
 from stepwatch.estimator.simulate import total
 from stepwatch.estimator.workload import (

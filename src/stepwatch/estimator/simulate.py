@@ -15,7 +15,7 @@ from stepwatch.settings import Settings
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
-    from stepwatch.estimator.estimate import Estimate
+    from stepwatch.estimator.estimation import Estimate
 
 NOTHING = Interval.exactly(0.0)
 UNCHANGED = Interval.exactly(1.0)

@@ -21,6 +21,18 @@ FILE_NAME = "calibration.json"
 AGAIN = Message("measure again: stepwatch calibrate")
 SEQUENCES = 8  # that the attention is measured over
 COMPILED_LAYERS = 2  # of the model that is compiled
+# What every calibration holds, and what only that of a processor does: names of figures, and of curves with their axes.
+FIGURES = {"bandwidth", "launch", "save_tensor", "save_rate"}
+OF_PROCESSOR = {"matmul_float32", "dropout_element", "bias", "batch_sequence"}
+PARTS = {
+    "layer": ("tokens", "n_embd"),
+    "attention": ("block_size", "head_size"),
+    "scores": ("block_size", "head_size"),
+    "head": ("logits", "vocab_size", "n_embd"),
+    "embedding": ("elements",),
+}
+CURVES = {f"{part}_{passes}": axes for part, axes in PARTS.items() for passes in ("forward", "both")}
+CURVES["optimizer"] = ("elements",)
 
 
 class Figure(NamedTuple):
@@ -170,7 +182,7 @@ def _rounded(figure: Figure) -> Figure:
 def _calibration(data: Mapping[str, Any]) -> Calibration:
     if data["device"] not in ("cpu", "cuda"):
         raise ValueError(data["device"])
-    return Calibration(
+    found = Calibration(
         device=data["device"],
         name=str(data["name"]),
         processor=str(data["processor"]),
@@ -186,6 +198,13 @@ def _calibration(data: Mapping[str, Any]) -> Calibration:
         },
         curves={str(name): _curve(value) for name, value in data["curves"].items()},
     )
+    is_processor = found.device == "cpu"
+    axes = {name: tuple(axis.name for axis in curve.axes) for name, curve in found.curves.items()}
+    if not (FIGURES | OF_PROCESSOR if is_processor else FIGURES) <= found.figures.keys():
+        raise ValueError("figures are missing")
+    if is_processor and not CURVES.items() <= axes.items():
+        raise ValueError("curves are missing")
+    return found
 
 
 def _curve(data: Mapping[str, Any]) -> Curve:
@@ -206,9 +225,9 @@ def _figure(point: Sequence[Any], unit: object) -> Figure:
 
 
 def _inside(value: Any, limits: bounds.Range = bounds.CALIBRATED) -> float:
-    number = float(value)
-    if not limits.holds(number):
-        raise ValueError(f"no such figure: {number}")
+    number = bounds.within(limits, value)
+    if number is None:
+        raise ValueError(f"no such figure: {value}")
     return number
 
 

@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from stepwatch.messages import Message
 from stepwatch.units import GIGA, MEGA, TERA
@@ -140,10 +140,25 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(_gpu(dict(zip(columns, line.split("\t"), strict=True))) for line in lines)
 
 
+# Figures of a card by their columns in the table, and the units that these have.
+_FIGURES = {
+    "boost_hz": ("boost_mhz", MEGA),
+    "vram_bytes": ("vram_gb", GIB),
+    "bandwidth_bytes_per_s": ("bandwidth_gb_s", GIGA),
+    "link_bytes_per_s": ("link_gb_s", GIGA),
+    **{f"{kind}_flops": (f"{kind}_tflops", TERA) for kind in ("fp32", "tf32", "fp16", "bf16", "fp8")},
+    **{f"{kind}_accumulate16_flops": (f"{kind}_accumulate16_tflops", TERA) for kind in ("fp16", "fp8")},
+    "int8_ops": ("int8_tops", TERA),
+}
+
+
 def _gpu(row: dict[str, str]) -> Gpu:
     # AMD's gfx names are kept in the data file but are no compute capability.
     capability = re.fullmatch(r"(\d+)\.(\d+)", row["compute_capability"])
     watts = row["tdp_w"]  # laptop makers choose within a range such as 35-115; the peaks are of its upper end
+    figures: dict[str, Any] = {
+        name: float(row[column]) * unit if row[column] else None for name, (column, unit) in _FIGURES.items()
+    }
     return Gpu(
         name=row["name"],
         aliases=tuple(row["aliases"].split("; ")) if row["aliases"] else (),
@@ -152,26 +167,11 @@ def _gpu(row: dict[str, str]) -> Gpu:
         architecture=row["architecture"],
         compute_capability=(int(capability[1]), int(capability[2])) if capability else None,
         sm_count=int(row["sm_count"]) if row["sm_count"] else None,
-        boost_hz=_scaled(row["boost_mhz"], MEGA),
-        vram_bytes=_scaled(row["vram_gb"], GIB),
-        bandwidth_bytes_per_s=_scaled(row["bandwidth_gb_s"], GIGA),
-        fp32_flops=_scaled(row["fp32_tflops"], TERA),
-        tf32_flops=_scaled(row["tf32_tflops"], TERA),
-        fp16_flops=_scaled(row["fp16_tflops"], TERA),
-        fp16_accumulate16_flops=_scaled(row["fp16_accumulate16_tflops"], TERA),
-        bf16_flops=_scaled(row["bf16_tflops"], TERA),
-        fp8_flops=_scaled(row["fp8_tflops"], TERA),
-        fp8_accumulate16_flops=_scaled(row["fp8_accumulate16_tflops"], TERA),
-        int8_ops=_scaled(row["int8_tops"], TERA),
-        link_bytes_per_s=_scaled(row["link_gb_s"], GIGA),
         link=row["link"] or None,
         pcie=row["pcie"] or None,
         tdp_w=float(watts.rpartition("-")[2]) if watts else None,
         has_bf16=row["bf16_hw"] == "yes",
         confidence=cast(Confidence, row["confidence"]),
         sources=row["sources"],
+        **figures,
     )
-
-
-def _scaled(figure: str, unit: float) -> float | None:
-    return float(figure) * unit if figure else None

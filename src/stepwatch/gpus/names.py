@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from heapq import nlargest
@@ -83,6 +83,8 @@ class _Card(NamedTuple):
 
     gpu: Gpu
     labels: tuple[Label, ...]
+    keys: tuple[str, ...]
+    """As they are written: without the series too (`4070`, `7900xtx`; a TITAN keeps its), and with S for SUPER."""
     words: frozenset[str]
     forms: frozenset[str]
     memories_gb: frozenset[int]
@@ -116,7 +118,7 @@ def find_gpu(name: str, *, vram_bytes: float | None = None, sm_count: int | None
     if label.memory_gb is None and number.isdecimal():
         by_memory = label._replace(key=key, memory_gb=int(number))
     for attempt in (label, by_memory) if len(name) <= _LONGEST_NAME else ():
-        fitting = [card for card in _index().get(attempt.key, ()) if card.fits(attempt)]
+        fitting = [card for card in _cards() if attempt.key in card.keys and card.fits(attempt)]
         if fitting:
             gpu = _choose(fitting, vram_bytes, sm_count)
             memory = vram_bytes or (attempt.memory_gb or 0) * GIB
@@ -137,7 +139,7 @@ def _named_at(text: str, start: int) -> Gpu | None:
     for length in range(len(words), 1, -1):
         name, following = " ".join(words[:length]), words[length:]
         label = _read("" if name.endswith(_CUT_OFF) else name)
-        called = [card for card in _index().get(label.key, ()) if card.is_called(label)]
+        called = [card for card in _cards() if label.key in card.keys and card.is_called(label)]
         if called:
             return None if _goes_on(following) else _choose(called, None, None)
     return None
@@ -202,19 +204,8 @@ def _choose(cards: list[_Card], vram_bytes: float | None, sm_count: int | None) 
     ]
     if min(distances) <= VRAM_TOLERANCE:
         cards = [card for card, distance in zip(cards, distances, strict=True) if distance == min(distances)]
-    preference = PREFERENCES.get(cards[0].labels[0].key)
-    order = preference.cards if preference else ()
+    order = PREFERENCES.get(cards[0].labels[0].key, ())
     return min((card.gpu for card in cards), key=lambda gpu: order.index(gpu.name) if gpu.name in order else len(order))
-
-
-@cache
-def _index() -> dict[str, list[_Card]]:
-    """Every key, long and short, with the cards that bear it."""
-    index: dict[str, list[_Card]] = {}
-    for card in _cards():
-        for key in dict.fromkeys(spelling for label in card.labels for spelling in _spellings(label.key)):
-            index.setdefault(key, []).append(card)
-    return index
 
 
 @cache
@@ -225,22 +216,17 @@ def _cards() -> tuple[_Card, ...]:
         labels = tuple(_read(name) for name in names)
         forms = {form for label in labels for form in label.forms}
         memories = {label.memory_gb for label in labels if label.memory_gb is not None}
+        spelt = [spelling for label in labels for spelling in (label.key, _SERIES.sub("", label.key))]
         card = _Card(
             gpu=gpu,
             labels=labels,
+            keys=tuple(dict.fromkeys(key for each in spelt for key in (each, each.replace("super", "s")))),
             words=_words(gpu),
             forms=frozenset(forms | {"sxm" for form in forms if form.startswith("sxm")}),
             memories_gb=frozenset(memories | ({round(gpu.vram_bytes / GIB)} if gpu.vram_bytes else set())),
         )
         cards.append(card)
     return tuple(cards)
-
-
-def _spellings(key: str) -> Iterator[str]:
-    """The key without its series (`4070`, `a6000`, `7900xtx`), and with S for SUPER; a TITAN keeps its series."""
-    for spelling in (key, _SERIES.sub("", key)):
-        yield spelling
-        yield spelling.replace("super", "s")
 
 
 def _words(gpu: Gpu) -> frozenset[str]:
@@ -277,7 +263,7 @@ def _nearest(label: Label) -> list[str]:
 
     def likeness(card: _Card) -> float:
         ratios = []
-        for key in dict.fromkeys(spelling for own in card.labels for spelling in _spellings(own.key)):
+        for key in card.keys:
             matcher.set_seq1(key)
             ratios.append(matcher.ratio())
         return max(ratios)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.errors import InputError
@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
     Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | FleetReport | Gpu | Sequence[Gpu]
 
-__all__ = ["CHARTS", "COMPARISON_CHARTS", "PLAN_CHARTS", "Typed", "View", "document_of", "page_body", "render"]
+__all__ = [
+    "CHARTS",
+    "COMPARISON_CHARTS",
+    "PLAN_CHARTS",
+    "Typed",
+    "View",
+    "document_of",
+    "page_body",
+    "page_fragment",
+    "render",
+]
 
 CHARTS = ("times", "anatomy", "throughput", "forecast", "parts", "machine")
 """What can be drawn of a run, by the names that `--chart` takes."""
@@ -40,8 +50,7 @@ class Typed(NamedTuple):
     """Each with its value, quoted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """How much of an answer is shown, and how."""
 
     full: bool = False
@@ -129,6 +138,14 @@ def page_body(answer: Answer, language: str) -> Body:
 
     with calling_them_epochs(_counts_epochs(answer)):
         return body_of(without_commands(document_of(answer)), language, reword=on_page)
+
+
+def page_fragment(answer: Answer, language: str) -> str:
+    """The answer for a page that is not ours, such as a notebook's: without script, and its style ends with it."""
+    from stepwatch.presenters.html import as_fragment
+
+    with calling_them_epochs(_counts_epochs(answer)):
+        return as_fragment(document_of(answer), language)
 
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:

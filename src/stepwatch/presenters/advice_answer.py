@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted_path
 from stepwatch.presenters import document as doc
-from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.document import bullets, cells, sections, time_range
 from stepwatch.settings import Origin, Value
 from stepwatch.units import Interval
@@ -98,10 +97,12 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
         (Message("Training step"), (time_range(plan.estimate.step_s),), False),
         (Message("Whole run"), (time_range(plan.total_s), iterations), False),
     )
+    from stepwatch.presenters.plan_sentences import speed  # no log needs it
+
     reasons = (
         *bullets(recommended_reasons(found)).items,
         *bullets(answer.remarks, "notice").items,
-        doc.Text(plan_sentences.speed(plan)),
+        doc.Text(speed(plan)),
     )
     return doc.Document(
         Message("Recommended settings"),

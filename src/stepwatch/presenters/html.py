@@ -34,6 +34,7 @@ _TEXTS = {
     "zoom_in": Message("Zoom in"),
     "zoom_out": Message("Zoom out"),
     "zoom_all": Message("Whole run"),
+    "click_hint": Message("Click a slow one to see what the log says around it."),
     "zoom_hint": Message("Drag to move; pinch, or Ctrl and the wheel, to zoom."),
 }
 
@@ -46,9 +47,13 @@ class Body(NamedTuple):
 
 
 def body_of(
-    document: doc.Document, language: str, *, reword: Callable[[Message], Message] = lambda message: message
+    document: doc.Document,
+    language: str,
+    *,
+    reword: Callable[[Message], Message] = lambda message: message,
+    picture: Callable[[vega.Plot], str | None] = lambda plot: None,
 ) -> Body:
-    """Each chart is a place to draw in and a table, which is open until the script has drawn."""
+    """Each chart is a picture, or a place to draw in; and a table, which is open until the chart is drawn."""
     from markupsafe import Markup
 
     from stepwatch.presenters.bar_charts import stacked_bar
@@ -68,7 +73,14 @@ def body_of(
             return None
         specs[chart.name] = plot.spec
         zooms = any(param["name"] == "zoom_i" for param in plot.spec.get("params", ()))
-        return {"plot": plot, "align": "l" + "r" * (len(plot.head) - 1), "zooms": zooms}
+        drawing = picture(plot)
+        return {
+            "plot": plot,
+            "align": "l" + "r" * (len(plot.head) - 1),
+            "zooms": zooms,
+            "clicks": bool(plot.spec["datasets"].get("lines")),
+            "picture": Markup(drawing) if drawing else None,
+        }
 
     template = _templates().get_template("body.html")
     html = template.render(
@@ -149,6 +161,15 @@ def as_page(document: doc.Document, language: str) -> str:
             switching=Markup(scripts[2]),
         )
     )
+
+
+def as_fragment(document: doc.Document, language: str) -> str:
+    """One language, no script: charts are pictures where vl-convert is there, else their tables."""
+    from stepwatch.presenters.pictures import svg
+
+    scoped = style().replace(":root", ":scope") + ":scope { background: var(--page); padding: .25rem 1rem; }\n"
+    body = body_of(document, language, picture=svg)
+    return f'<div class="stepwatch"><style>@scope (.stepwatch) {{\n{scoped}}}</style>\n{body.html}</div>'
 
 
 def _digest(text: str) -> str:

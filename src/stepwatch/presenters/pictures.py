@@ -1,4 +1,4 @@
-"""Drawing a chart without a browser: a PNG to be sent. By vl-convert, which is large and an extra."""
+"""Drawing a chart without a browser: a PNG to be sent, an SVG for a notebook. By vl-convert, a large extra."""
 
 from __future__ import annotations
 
@@ -20,14 +20,25 @@ def png(chart: Plot, headline: str, source: str = "") -> bytes:
     return vl_convert.vegalite_to_png(titled(chart, headline, source), scale=2.0)  # for screens of high density
 
 
-def titled(chart: Plot, headline: str, source: str) -> Spec:
-    """Under what is said first of the run, with the name of the chart and of the log, on white.
+def svg(chart: Plot) -> str | None:
+    """None where vl-convert is missing: there the table has to do."""
+    try:
+        import vl_convert
+    except ImportError:
+        return None
+    return vl_convert.vegalite_to_svg({**_still(chart.spec), "background": "transparent"})
 
-    Of a fixed width, and without what is there for the pointer alone.
-    """
+
+def titled(chart: Plot, headline: str, source: str) -> Spec:
+    """Under what is said first of the run, with the name of the chart and of the log, on white."""
     below = " · ".join(filter(None, (chart.title, source)))
     title = {"text": wrapped(headline, 74), "subtitle": wrapped(below, 100)}  # letters in its width
-    spec = {**chart.spec, "width": WIDTH, "title": title, "background": "white", "padding": 20}
-    if "layer" in spec:
-        spec["layer"] = [layer for layer in spec["layer"] if layer["mark"].get("opacity") != UNSEEN]
-    return spec
+    return {**_still(chart.spec), "title": title, "background": "white"}
+
+
+def _still(spec: Spec) -> Spec:
+    """Of a fixed width, with room for the labels, and without what is there for the pointer alone."""
+    still = {**spec, "width": WIDTH, "padding": 20}
+    if "layer" in still:
+        still["layer"] = [layer for layer in still["layer"] if layer["mark"].get("opacity") != UNSEEN]
+    return still

@@ -13,7 +13,7 @@ from stepwatch.analysis.findings import INFO, NOTICE, WARNING
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted, quoted_path
-from stepwatch.presenters import advice_answer, overview_answer, plan_sentences
+from stepwatch.presenters import advice_answer, overview_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, cells, count, sections, time, word
@@ -45,11 +45,6 @@ _SAID_FIRST = {"ended_early", "loss_nan", "sleep"}
 _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
 
 UNKNOWN = sentences.UNKNOWN
-ORIGINS = {
-    **{origin.value: text for origin, text in plan_sentences.ORIGINS.items()},
-    "default": Message("default of the format"),
-    "inferred": Message("inferred from the log"),
-}
 LEGEND = {
     doc.STEP: Message("step"),
     "e": Message("evaluation"),
@@ -262,13 +257,16 @@ def _settings(a: Analysis) -> doc.Table:
         first = {"line": int(a.run.iterations.line.min()) + 1}
         told = Message("shown by its lines, the first of them line {line:n}", first)
         rows.append((word("format"), word(a.run.format), told))
-    from stepwatch.presenters.run_json import settings_json  # the whole answer alone shows them
+    from stepwatch.presenters import plan_sentences, run_json  # the whole answer alone shows them
 
-    values, origins = settings_json(a)
+    named = {origin.value: text for origin, text in plan_sentences.ORIGINS.items()}
+    inferred = Message("inferred from the log")
+    named |= {"default": Message("default of the format"), "inferred": inferred}
+    values, origins = run_json.settings_json(a)
     for name, value in values.items():
         if value is not None:
             text = f"{value:.9g}" if isinstance(value, float) else clean(value)
-            rows.append((word(name), word(text), ORIGINS.get(origins.get(name, ""), ORIGINS["inferred"])))
+            rows.append((word(name), word(text), named.get(origins.get(name, ""), inferred)))
     return doc.Table((Message("Setting"), Message("Value"), Message("Origin")), "lld", cells(rows))
 
 

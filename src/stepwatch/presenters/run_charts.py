@@ -132,8 +132,6 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
     spec["usermeta"] = {"phases": titles, "lines": say(Message("The log around iteration"), language)}
 
     about = [Message("Each mark is a logged iteration; the scale is logarithmic.")]
-    if excerpts:
-        about.append(Message("Click a slow one to see what the log says around it."))
     facts = {"rows": len(number), "shown": len(drawn.rows)}
     if drawn.slow_left_out:
         text = Message(

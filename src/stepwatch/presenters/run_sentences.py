@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SMALL_SHARE
 from stepwatch.analysis.forecast import HIDDEN_S, Reason
 from stepwatch.analysis.phases import Phase
+from stepwatch.bounds import CLOCK_S
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
 from stepwatch.units import Interval
@@ -207,8 +208,8 @@ def figures(run: RunReport) -> Iterator[Figure]:
     elif run.ends_s is None:
         yield Figure(Message("Left"), time_range(left), Message("(once it runs again)"))
     else:
-        clock = {"ends": run.ends_s.mid}
-        yield Figure(Message("Left"), time_range(left), Message("(ends about {ends:clock})", clock))
+        ends = Message("(ends about {ends:clock})", {"ends": run.ends_s.mid})
+        yield Figure(Message("Left"), time_range(left), ends if CLOCK_S.holds(run.ends_s.mid) else None)
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------
@@ -349,8 +350,7 @@ _REASONS = {
 # --- slow iterations --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowRow:
+class SlowRow(NamedTuple):
     """A slow iteration, and what it includes."""
 
     iteration: int

@@ -324,26 +324,24 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
             case doc.Bullets():
                 items = (item._replace(kind=item.kind or "info") for item in block.items)
                 yield from (_Item("remark", name, item, item.priority) for item in items if item.priority is not None)
+                continue
             case doc.Chart(points=None) | doc.Code() | doc.Quoted():
-                pass
-            case _ if block.priority is not None:
-                yield _Item(_group(block), name, block, block.priority)
+                continue
+            case doc.Headline() | doc.Progress():
+                group = "answer"
+            case doc.Labelled() | doc.Figures():
+                group = "row"
+            case doc.Text() if block.kind in _MARKS:
+                group = "remark"
+            case doc.Text():
+                group = "row" if block.label is not None else "lead" if block.kind == "lead" else "text"
+            case _:
+                group = type(block).__name__.lower()
+        if block.priority is not None:
+            yield _Item(group, name, block, block.priority)
     for section in part.sections:
         if not section.below and not section.asked:
             yield from _candidates(section)
-
-
-def _group(block: doc.Block) -> str:
-    match block:
-        case doc.Headline() | doc.Progress():
-            return "answer"
-        case doc.Labelled() | doc.Figures():
-            return "row"
-        case doc.Text():
-            if block.kind in _MARKS:
-                return "remark"
-            return "row" if block.label is not None else "lead" if block.kind == "lead" else "text"
-    return type(block).__name__.lower()
 
 
 def _in_screen_order(candidates: Iterable[_Item]) -> list[_Item]:

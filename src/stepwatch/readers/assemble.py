@@ -34,6 +34,7 @@ from stepwatch.run import (
     Timing,
     Unread,
     repeated,
+    usual_distance,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
 from stepwatch.units import DAY_S, HOUR_S
@@ -378,7 +379,10 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
     inferred: dict[str, Value] = {}
     if ranks > 1 and "world_size" not in values:
         inferred["world_size"] = ranks
-    if "log_interval" not in values and len(iterations) > 1:
+    usual = usual_distance(iterations.number)
+    if values.get("log_interval", usual) != usual is not None:  # a config may be of another log
+        inferred["log_interval"] = usual
+    elif "log_interval" not in values and len(iterations) > 1:
         # The usual distance between logged iterations; the start of a long log tells it as well as all of it.
         gaps = Counter(np.diff(np.sort(iterations.number[:5000])).tolist())
         gaps.pop(0, None)

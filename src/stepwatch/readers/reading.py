@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -294,8 +294,7 @@ class Wanted(NamedTuple):
             ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """The runs in what was named, in its order, and what is to be said beside them."""
 
     runs: tuple[Run, ...]
@@ -349,7 +348,11 @@ def read_all(
         except StepwatchError as error:
             if len(logs) < 2:
                 raise
-            notices.append(Notice(error.what, error.remedy, is_failure=True))
+            what = error.what
+            if isinstance(error, NoIterations):  # which does not say of which log
+                name = log.name if isinstance(log, Source) else path
+                what = Message("{name:word}: {what:word}", {"name": name, "what": what})
+            notices.append(Notice(what, error.remedy, is_failure=True))
     if not runs:
         failure = next(notice for notice in notices if notice.is_failure)
         nothing = NothingRead(failure.what, failure.remedy)

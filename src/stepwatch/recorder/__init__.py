@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings, rank_of_process
 from stepwatch.recorder.lines import Lines, Trouble
-from stepwatch.recorder.phases import (
+from stepwatch.recorder.phase import (
     CHECKPOINT,
     COMPILE,
     DATA,

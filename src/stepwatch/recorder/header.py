@@ -20,7 +20,7 @@ def rank_of_process() -> tuple[int, int]:
         ("SLURM_PROCID", "SLURM_NTASKS"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ):
-        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+        if os.environ.get(rank, "").isdecimal() and os.environ.get(size, "").isdecimal():
             return int(os.environ[rank]), int(os.environ[size])
     return 0, 1
 
@@ -47,7 +47,7 @@ def _asked_of_driver() -> dict[str, Any]:
         local = int(os.environ.get("LOCAL_RANK") or 0)
         visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
         chosen = visible[local] if local < len(visible) else str(local)
-        index = int(chosen) if chosen.isdigit() else local
+        index = int(chosen) if chosen.isdecimal() else local
         import pynvml  # type: ignore[import-untyped,unused-ignore]
 
         pynvml.nvmlInit()

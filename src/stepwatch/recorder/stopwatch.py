@@ -15,7 +15,7 @@ from typing import Any
 from stepwatch.recorder.device import Device, cuda_in_use
 from stepwatch.recorder.header import line_of
 from stepwatch.recorder.lines import Lines, Trouble
-from stepwatch.recorder.phases import CHECKPOINT, DATA, NOTHING, PARTS_OF_STEP, STEP, Phase
+from stepwatch.recorder.phase import CHECKPOINT, DATA, NOTHING, PARTS_OF_STEP, STEP, Phase
 
 _STEPS_TO_FIND_CUDA = 100
 _LAST = ("t", "s", "step", "eval")  # names a note may not take

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from stepwatch.patterns import Pattern
 
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
+_LINE_ABOVE = Pattern(rb"\x1b\[\d{0,2}A(?=[^\r\n\x1b])")  # what is printed behind a bar that was drawn below
 _ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
 _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -86,7 +87,7 @@ def to_lines(data: bytes) -> bytes:
         data = data.replace(codecs.BOM_UTF8, b"")
     if any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
         if b"\x1b" in data:
-            data = _ANSI.sub(b"", data)
+            data = _ANSI.sub(b"", _LINE_ABOVE.sub(b"\n", data))
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if b"\x08" in data:

@@ -8,6 +8,7 @@ one sample: a card that comes again begins the next.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -19,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.errors import InputError
+from stepwatch.errors import InputError, UnreadableInput, UsageError
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints
 from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples, slowed_by
-from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, parquet, printable, unreadable
-from stepwatch.sources.contents import head_of
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, printable, unreadable
+from stepwatch.sources.contents import head_of, too_large
 from stepwatch.sources.directories import samples_in
 from stepwatch.sources.follow import Lines
 from stepwatch.units import MEGA
@@ -35,6 +36,7 @@ _MIB, _PERCENT = 1024.0**2, 0.01
 def _plain(name: str) -> str:
     """A column's name as one word: some write utilization.gpu, some utilization_gpu."""
     return re.sub(r"[ .]", "_", name.lower())
+
 
 _TOOLS: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours, and what to multiply by
     **{name: (name, 1.0) for name in CARD},
@@ -86,11 +88,11 @@ def read_samples(path: str | os.PathLike[str]) -> Samples:
     path = os.fspath(path)
     file = samples_in(path) or os.path.join(path, SAMPLES_FILE) if os.path.isdir(path) else path
     try:
-        is_parquet = os.path.isfile(file) and head_of(file, len(parquet.MARK)).startswith(parquet.MARK)
+        is_parquet = os.path.isfile(file) and head_of(file, 4) == b"PAR1"
     except OSError as error:
         raise unreadable(file, error) from error
     if is_parquet:
-        source = Source(printable(os.path.basename(file)), parquet.lines_of(file, LARGEST_EXPANSION_BYTES))
+        source = Source(printable(os.path.basename(file)), lines_of_parquet(file, LARGEST_EXPANSION_BYTES))
     else:
         source = from_file(file)
     samples = samples_of(source)
@@ -100,12 +102,14 @@ def read_samples(path: str | os.PathLike[str]) -> Samples:
 def _arrivals(path: str) -> tuple[Floats, Ints] | None:
     """From how many bytes had come to how many lines: a line is what readers count as one."""
     try:
-        with open(os.path.join(path, ARRIVALS_FILE)) as file:
-            pairs = [(_number(time), _number(size)) for time, _, size in (line.strip().partition(",") for line in file)]
+        with open(os.path.join(path, ARRIVALS_FILE), encoding="utf-8", errors="replace") as file:
+            cells = (line.strip().partition(",") for line in file)
+            pairs = [(bounds.within(bounds.CLOCK_S, _number(time)), _number(size)) for time, _, size in cells]
         with open(os.path.join(path, LOG_FILE), "rb") as log:
             text, counts, lines = Lines(), [], 0
+            whole = os.fstat(log.fileno()).st_size
             for _, size in pairs:
-                lines += text.feed(log.read(max(int(size or 0) - log.tell(), 0))).count(b"\n")
+                lines += text.feed(log.read(max(int(min(size or 0, whole)) - log.tell(), 0))).count(b"\n")
                 counts.append(lines)
     except OSError:
         return None
@@ -361,7 +365,7 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         machine={name: column[order] for name, column in machine.items()},
         cards=tuple(
             Card(
-                int(key) if key.isdigit() else index,
+                int(key) if key.isdecimal() and len(key) < 10 else index,
                 name,
                 {column: values[order] for column, values in columns.items()},
             )
@@ -371,3 +375,30 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
         source=source,
         outside=tuple(outside),
     )
+
+
+def lines_of_parquet(path: str, limit: int) -> bytes:
+    """Ours, or a table of another program, as the same table in lines.
+
+    Raises UnreadableInput where it is damaged or would be larger than the limit.
+    """
+    try:
+        from pyarrow import ArrowException, parquet
+        from pyarrow.csv import write_csv
+    except ImportError:
+        raise UsageError(
+            Message("to read and write Parquet, stepwatch needs pyarrow"), Message('pip install "stepwatch[parquet]"')
+        ) from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows * file.metadata.num_columns * 8 > limit:  # bytes of a number
+                raise too_large(limit)
+            table = file.read(use_threads=False)
+        text = io.BytesIO()
+        write_csv(table, text)
+    except (ArrowException, OSError) as error:
+        facts = {"name": path, "reason": type(error).__name__}
+        raise UnreadableInput(Message("“{name:word}” cannot be read: {reason:word}", facts)) from error
+    known = table.schema.metadata or {}
+    head = b"# " + known[b"schema"] + b"\t" + known.get(b"cards", b"") if b"schema" in known else b""
+    return (head + b"\n" if head else b"") + text.getvalue()

@@ -56,6 +56,13 @@ def document() -> Schema:
         "Both logs, one after the other; `before_bytes` is the length of the first.",
         "Comparison",
     )
+    gpus = _question(
+        "gpus",
+        "Show the cards that stepwatch knows, or one of them with its sources.",
+        _or_null(_TEXT),
+        "Nothing: what is asked goes into the query.",
+        "Gpus",
+    )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -72,7 +79,7 @@ def document() -> Schema:
             "/api/estimate": {"post": estimate},
             "/api/advise": {"post": advise},
             "/api/compare": {"post": compare},
-            "/api/gpus": {"get": _get("listGpus", "The cards that stepwatch knows.", "Gpus")},
+            "/api/gpus": {"post": gpus, "get": _get("listGpus", "The cards that stepwatch knows.", "Gpus")},
             "/api/openapi.json": {"get": _get("openapi", "This document.", "Document")},
         },
         "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
@@ -82,14 +89,14 @@ def document() -> Schema:
 def _question(kind: str, summary: str, text: Schema, plain: str, answer: str) -> Schema:
     """The log or config is `text` in a JSON body, `plain` as the body itself; options go into either, or the query."""
     options = [OPTIONS[name] for name in API[kind]]
-    settings = _parameter("set", {"type": "array", "items": _TEXT}, OPTIONS["settings"].api)
+    settings = [_parameter("set", _schema(OPTIONS["settings"]), OPTIONS["settings"].api)] if API_INPUT[kind] else []
     required = "anyOf" not in text
     question = {
         "type": "object",
         "properties": {
             **dict.fromkeys(API_INPUT[kind], text),
             **{option.name: _or_null({**_schema(option), "description": option.api}) for option in options},
-            "settings": {"$ref": "#/components/schemas/Settings"},
+            **({"settings": {"$ref": "#/components/schemas/Settings"}} if API_INPUT[kind] else {}),
         },
         "required": [*API_INPUT[kind]] if required else [],
         "additionalProperties": False,
@@ -104,7 +111,7 @@ def _question(kind: str, summary: str, text: Schema, plain: str, answer: str) ->
     return {
         "operationId": kind,
         "summary": summary,
-        "parameters": [*(_parameter(option.name, _schema(option), option.api) for option in options), settings],
+        "parameters": [*(_parameter(option.name, _schema(option), option.api) for option in options), *settings],
         "requestBody": {"required": required, "content": {"application/json": {"schema": question}, **bare}},
         "responses": {
             "200": {"description": "The answer, in the form that was asked for.", "content": content},
@@ -114,6 +121,8 @@ def _question(kind: str, summary: str, text: Schema, plain: str, answer: str) ->
 
 
 def _schema(option: Option) -> Schema:
+    if option.repeated:
+        return {"type": "array", "items": _TEXT}
     if option.choices:
         return {"enum": [*option.choices]}
     if option.kind is int:
@@ -197,7 +206,7 @@ def _schemas() -> Schema:
         "Plan": _record(plan),
         "Advice": _record(advice),
         "Comparison": _record(comparison),
-        "PageParts": _record({"html": _TEXT, "specs": plain}),
+        "PageParts": _record({"html": _TEXT, "specs": plain, "notices": {"type": "array", "items": _TEXT}}),
         "Gpus": _record({"schema": _TEXT}),
         "Document": plain,
     }

@@ -6,7 +6,7 @@ A question is a JSON object, or a plain body with query parameters; both mean th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.answers import (
@@ -15,6 +15,7 @@ from stepwatch.answers import (
     EstimateRequest,
     ExplainRequest,
     NoSuchRun,
+    cards,
     is_log,
     pasted,
     unpacked,
@@ -22,6 +23,7 @@ from stepwatch.answers import (
 from stepwatch.answers.from_logs import compare, explain
 from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import StepwatchError, TooLarge, UsageError
+from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, COMPARED, OPTIONS
 from stepwatch.presenters import View, page_body, render
@@ -29,25 +31,27 @@ from stepwatch.presenters.page_wording import on_page
 from stepwatch.web.wire import JSON, Asked, Reply, complaint, too_large
 
 if TYPE_CHECKING:
-    from stepwatch.answers import Answer
+    from stepwatch.presenters import Answer
+    from stepwatch.sources import Source
 
 MEDIA = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 # What each question takes in its JSON body, and of which kind; all but the settings may stand in the query too.
 TAKES: Mapping[str, Mapping[str, type]] = {
     question: {
-        **{name: OPTIONS[name].kind for name in names},
+        **{name: list if OPTIONS[name].repeated else OPTIONS[name].kind for name in names},
         **dict.fromkeys(API_INPUT[question], str),
-        "settings": dict,
+        **({"settings": dict} if API_INPUT[question] else {}),
     }
     for question, names in API.items()
 }
-_NOT_OF_THE_REQUEST = ("lang", "format", "iterations", "why", "log", "config", "name")
+_NOT_OF_THE_REQUEST = ("lang", "format", "iterations", "why", "log", "config", "name", "file")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _KIND_NAMES: Mapping[type, Message] = {
     str: Message("it takes a text"),
     int: Message("it takes a whole number"),
     bool: Message("it takes true or false"),
     dict: Message("it takes an object"),
+    list: Message("it takes a list"),
 }
 
 
@@ -59,7 +63,9 @@ def reply_to(asked: Asked) -> Reply:
         form, language = values.get("format", "json"), values.get("lang") or asked.language
         if form == "page":
             body = page_body(answer, language)
-            text = json.dumps({"html": body.html, "specs": body.specs}, ensure_ascii=False, allow_nan=False)
+            notices = [say(on_page(notice.what), language) for notice in getattr(answer, "notices", ())]
+            parts = {"html": body.html, "specs": body.specs, "notices": notices}
+            text = json.dumps(parts, ensure_ascii=False, allow_nan=False)
             return Reply(200, JSON, text.encode("utf-8", "replace"))
         view = View(why=values.get("why", False), iterations=values.get("iterations", True))
         return Reply(200, MEDIA[form], str(render(answer, form, language, view)).encode("utf-8", "replace"))
@@ -101,7 +107,13 @@ def values_of(asked: Asked) -> dict[str, Any]:
 def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
     if asked.kind == "compare":
         return _comparison(asked, values)
+    if asked.kind == "gpus":
+        found = cards(values.get("gpu"))
+        return found[0] if "gpu" in values else found
     given = {name: value for name, value in values.items() if name not in _NOT_OF_THE_REQUEST}
+    if "file" in values and asked.media != JSON:
+        config = pasted(values["config"]) if "config" in values else None
+        return explain(ExplainRequest(logs=tuple(_several(asked, values["file"])), config=config, **given))
     body = b"" if asked.media == JSON else asked.body
     text = pasted(values.get("log", body), values.get("name", "-"), limit=asked.limit)
     config = pasted(values["config"]) if "config" in values else None
@@ -114,6 +126,22 @@ def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
     if "log" in values or is_log(text):
         return advise(AdviseRequest(log=text, config=config, **given))
     return advise(AdviseRequest(config=config or text, **given))
+
+
+def _several(asked: Asked, files: Sequence[str]) -> Iterator[Source]:
+    """The logs that stand one after the other in the body."""
+    at = 0
+    for file in files:
+        size, _, name = file.partition(":")
+        if not (size.isascii() and size.isdigit() and len(size) < 10 and name):
+            raise _unfit("file", Message("it takes the bytes and the name of a log: 1234:train.log"))
+        yield pasted(asked.body[at : at + int(size)], name, limit=asked.limit)
+        at += int(size)
+    if at != len(asked.body):
+        raise _unfit(
+            "file",
+            Message("the files have {told:n} bytes, the body has {found:n}", {"told": at, "found": len(asked.body)}),
+        )
 
 
 def _comparison(asked: Asked, values: Mapping[str, Any]) -> Answer:
@@ -137,15 +165,17 @@ def _comparison(asked: Asked, values: Mapping[str, Any]) -> Answer:
 
 
 def _from_query(asked: Asked) -> dict[str, Any]:
-    takes = {name for name, kind in TAKES[asked.kind].items() if kind is not dict}
+    takes = {name: kind for name, kind in TAKES[asked.kind].items() if kind is not dict}
     values: dict[str, Any] = {}
     for name, value in asked.query:
-        if name == "set":
+        if name == "set" and "settings" in TAKES[asked.kind]:
             values["settings"] = (*values.get("settings", ()), value)
+        elif name in takes and takes[name] is list:
+            values[name] = [*values.get(name, ()), value]
         elif name in takes:
             values[name] = value
         else:
-            raise _unknown(name, [*sorted(takes), "set"])
+            raise _unknown(name, [*sorted(takes), *(["set"] if "settings" in TAKES[asked.kind] else [])])
     return values
 
 

@@ -322,7 +322,7 @@ def test_a_leak_needs_ten_samples_behind_the_start(count: int, said: bool) -> No
     assert ("memory_leak" in codes(explained(a_log(), made))) == said
 
 
-@pytest.mark.parametrize(("share", "counts"), [(0.18, False), (0.25, True)])
+@pytest.mark.parametrize(("share", "counts"), [(0.18, False), (0.22, True)])
 def test_a_card_that_hardly_works_is_not_of_the_training(share: float, counts: bool) -> None:
     """Beside it the other is busy: with it in the mean, half of the time would be idle."""
     found = codes(explained(a_log(), samples(120, {}, ({}, {"utilisation": share * 0.97}))))
@@ -394,3 +394,35 @@ def test_energy_is_the_area_under_the_power() -> None:
     assert analysis.machine.energy_j.mid == pytest.approx(200 * 119 + 20 * 119, rel=0.02)
     wide = analysis.machine.energy_j
     assert (wide.low / wide.mid, wide.high / wide.mid) == pytest.approx((0.95, 1.05))  # NVML's documented error
+
+
+def test_three_samples_inside_the_run_are_enough() -> None:
+    for took_s, clock in ((1.0, Clock.NONE), (2.0, Clock.STAMPS)):
+        analysis = explained(a_log(2, slow={0: 1.0, 1: took_s}), samples(120))
+        assert analysis.machine is not None
+        assert analysis.machine.clock is clock
+
+
+@pytest.mark.parametrize(("hours", "overlap"), [(25, True), (27, False)])
+def test_zones_are_at_most_26_hours_apart(hours: int, overlap: bool) -> None:
+    analysis = explained(a_log(), samples(120, start_s=START_S - hours * 3600))
+    assert analysis.machine is not None
+    assert (analysis.machine.clock is Clock.STAMPS) == overlap
+
+
+@pytest.mark.parametrize(("count", "said"), [(2, False), (3, True)])
+def test_a_card_differs_from_at_least_two_others(count: int, said: bool) -> None:
+    cards = ({"temperature_c": 70.0}, *({"temperature_c": 40.0} for _ in range(count - 1)))
+    assert ("card_apart" in codes(explained(a_log(), samples(120, {}, cards)))) == said
+
+
+@pytest.mark.parametrize(("capped", "said"), [(5, True), (7, False)])
+def test_a_limit_of_power_explains_a_clock_from_a_twentieth_of_the_time_on(capped: int, said: bool) -> None:
+    slow = {"sm_clock_hz": 1.9e9, "capped": 1.0 * (np.arange(120) >= 120 - capped)}
+    assert ("card_apart" in codes(explained(a_log(), samples(120, {}, ({}, slow, {}, {}))))) == said
+
+
+def test_a_card_that_rests_most_of_the_time_is_judged_by_its_clock_at_work() -> None:
+    working = np.arange(120) % 5 == 0
+    card = {"capped": 1.0, "sm_clock_hz": np.where(working, 2.4e9, 0.4e9)}
+    assert "power_cap" not in codes(explained(a_log(), samples(120, {}, (card,))))

@@ -13,11 +13,19 @@ from tests.recorded import Record as Recorded
 
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.comparison import compare, limit_of
-from stepwatch.analysis.findings import mfu_of_a_table, mfu_of_which_card
+from stepwatch.analysis.findings import mfu_of_an_a100, printed_mfu
 from stepwatch.analysis.forecast import _share_that_saves
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES, Phase
 from stepwatch.analysis.ranks import find_ranks
-from stepwatch.analysis.statistics import quantile, running_median, spread, standard_error, t_quantile, weighted_median
+from stepwatch.analysis.statistics import (
+    last_digit_s,
+    quantile,
+    running_median,
+    spread,
+    standard_error,
+    t_quantile,
+    weighted_median,
+)
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.errors import UsageError
 from stepwatch.gpus import find_gpu
@@ -453,8 +461,9 @@ def test_work_that_differs_by_a_quarter_disagrees_with_the_mfu(factor: float, to
 def test_an_mfu_is_smoothed_from_eight_per_cent_on(times: float, told: bool) -> None:
     a = analysed(a_log(Truth(max_iters=300)), "a100")
     assert a.throughput.reported_mfu is not None
-    a = replace(a, throughput=replace(a.throughput, mfu=times * a.throughput.reported_mfu))
-    assert [finding.code for finding in mfu_of_which_card(a)] == ["mfu_smoothed"] * told
+    printed = a.throughput.reported_mfu
+    found = mfu_of_an_a100(replace(a.throughput, mfu=times * printed), printed)
+    assert [finding.code for finding in found] == ["mfu_smoothed"] * told
 
 
 @pytest.mark.parametrize(("times", "told"), [(1.018, False), (1.022, True), (0.982, False), (0.978, True)])
@@ -462,7 +471,7 @@ def test_a_peak_is_another_from_two_per_cent_on(times: float, told: bool) -> Non
     a = analysed(a_log(Truth(max_iters=300)), "a100")
     traits = replace(a.run.traits, mfu_of_a100=False)
     a = replace(a, run=replace(a.run, traits=traits, mfu_peak_flops=312e12 * times))
-    assert [finding.code for finding in mfu_of_a_table(a)] == ["mfu_other_peak"] * told
+    assert ("mfu_other_peak" in {finding.code for finding in printed_mfu(a)}) == told
 
 
 def excerpt(work: list[float]) -> Run:
@@ -642,3 +651,21 @@ def test_evaluations_at_the_ends_of_epochs_that_differ_by_one_have_their_distanc
     a = analysed(rows, max_iters=5500)
     assert a.phases.eval_interval == 92
     assert a.forecast.evals_ahead == 5500 // 92 - int(a.run.iterations.number[-1]) // 92
+
+
+@pytest.mark.parametrize(
+    ("times", "covers", "digit_s"),
+    [
+        ((0.062, 0.066), 500, 1e-3),  # whole seconds of an epoch and whole milliseconds of a step: the finer one
+        ((0.0621, 0.0662), 10_000, 1e-4),  # no whole milliseconds: a second of an epoch
+        ((1.2, 1.4), 10, 0.1),
+    ],
+)
+def test_the_last_digit_of_rounded_times(times: tuple[float, ...], covers: int, digit_s: float) -> None:
+    run = read(from_text(lines([100.0] * len(times))))[0]
+    run = replace(
+        run,
+        traits=replace(run.traits, rounds_times=True),
+        iterations=replace(run.iterations, time_s=np.array(times)),
+    )
+    assert last_digit_s(run, np.full(len(times), covers)) == pytest.approx(digit_s)

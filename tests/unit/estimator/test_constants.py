@@ -21,7 +21,7 @@ from stepwatch.estimator.ceilings import (
     normal_mfu,
 )
 from stepwatch.estimator.constants import ANCHORS, FORWARD_SPREAD, SLOPE, fitted
-from stepwatch.estimator.estimate import Estimate, communication_s, estimate
+from stepwatch.estimator.estimation import Estimate, communication_s, estimate
 from stepwatch.estimator.memory import checkpoint_bytes, fits, vram_bytes
 from stepwatch.estimator.simulate import loop_of
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload, flops_per_iteration, least_flops_per_iteration

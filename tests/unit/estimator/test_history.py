@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.history import History, learning_from, note, posterior
 from stepwatch.estimator.workload import NANOGPT
 from stepwatch.gpus import find_gpu
@@ -59,4 +59,4 @@ def test_nine_of_ten_next_runs_lie_inside(count: int) -> None:
         middle = rng.gauss(0, 0.15)
         shift, spread = posterior([rng.gauss(middle, 0.05) for _ in range(count)], 0.15)
         inside += abs(rng.gauss(middle, 0.05) - shift) <= 1.6449 * spread
-    assert 0.86 <= inside / 2000 <= 0.97
+    assert 0.86 <= inside / 2000 <= 0.94

@@ -10,7 +10,7 @@ import pytest
 from tests.calibrations import a_calibration, attention_s, figure, head_s, layer_s
 
 from stepwatch.estimator.ceilings import matmul_ceiling
-from stepwatch.estimator.estimate import Estimate, estimate
+from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.measured import interpolated, measured_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu

@@ -16,7 +16,7 @@ from tests.unit.gpus.test_driver import Device, Driver
 
 from stepwatch.cli import main
 from stepwatch.errors import InputError, UnknownGpu
-from stepwatch.estimator.estimate import estimate
+from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import calibration
 from stepwatch.gpus.calibration import NoCalibration, config_directory, load_calibration, save_calibration
@@ -90,13 +90,33 @@ def test_a_damaged_file_is_told_with_the_way_out(place: Path, text: str) -> None
     "change",
     [
         {"cores": "many"}, {"cores": 0}, {"threads": 10**7}, {"device": "abacus"}, {"memory_bytes": -1},
-        {"memory_bytes": 1e300}, {"curves": {"a": 1}},
+        {"memory_bytes": 1e300}, {"memory_bytes": 10**400}, {"curves": {"a": 1}},
         {"figures": {"disk": {"value": 1e-300, "low": 1e-300, "high": 1e300, "unit": "s"}}},
     ],
 )  # fmt: skip
 def test_figures_that_cannot_be_are_damage(place: Path, change: dict[str, Any]) -> None:
     save_calibration(a_calibration())
     place.write_text(json.dumps(json.loads(place.read_text(encoding="utf-8")) | change), encoding="utf-8")
+    with pytest.raises(NoCalibration):
+        load_calibration()
+
+
+@pytest.mark.parametrize("part", ["figures", "curves"])
+def test_a_part_that_is_missing_or_renamed_is_damage(place: Path, part: str) -> None:
+    save_calibration(a_calibration())
+    whole = json.loads(place.read_text(encoding="utf-8"))
+    optional = {"compile", "compiled_share"}
+    for name in whole[part].keys() - optional:
+        less = whole[part] | {f"{name}s": whole[part][name]}
+        del less[name]
+        place.write_text(json.dumps(whole | {part: less}), encoding="utf-8")
+        with pytest.raises(NoCalibration):
+            load_calibration()
+
+
+def test_a_curve_over_another_axis_is_damage(place: Path) -> None:
+    save_calibration(a_calibration())
+    place.write_text(place.read_text(encoding="utf-8").replace('"head_size"', '"head"'), encoding="utf-8")
     with pytest.raises(NoCalibration):
         load_calibration()
 

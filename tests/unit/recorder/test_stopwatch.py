@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwatch.recorder import Recorder, lines, phases, stopwatch
+from stepwatch.recorder import Recorder, lines, phase, stopwatch
 from stepwatch.recorder.device import Device
 from stepwatch.recorder.lines import Lines, Trouble
 
@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def with_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for room in (phases, stopwatch, lines):
+    for room in (phase, stopwatch, lines):
         monkeypatch.setattr(room, "perf_counter", clock)
     return clock
 

@@ -16,8 +16,7 @@ from stepwatch.errors import InputError, TooLarge, UnreadableInput
 from stepwatch.sampler import Sampler
 from stepwatch.sampler.parquet import write_parquet
 from stepwatch.samples import CARD, MACHINE
-from stepwatch.sources import parquet as reading
-from stepwatch.sources.sample_files import read_samples
+from stepwatch.sources.sample_files import lines_of_parquet, read_samples
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: samples as Parquet are not tested")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: samples as Parquet are not tested")
@@ -82,7 +81,7 @@ def test_what_is_no_table_of_samples_is_refused_in_one_line(tmp_path: Path, line
     pq.write_table(pa.table({"time_s": np.zeros(100_000)}), path)
     assert path.stat().st_size < 10_000
     with pytest.raises(TooLarge):
-        reading.lines_of(str(path), 100_000)
+        lines_of_parquet(str(path), 100_000)
 
 
 def test_a_run_keeps_both_and_is_explained_by_either(tmp_path: Path) -> None:

@@ -235,6 +235,20 @@ def test_lines_of_a_run_get_the_time_at_which_they_came(tmp_path: Path) -> None:
     assert lines.tolist()[-1] == 4
 
 
+def test_arrivals_that_cannot_be_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_bytes(b"iter 0\niter 1\n")
+    (tmp_path / "samples.csv").write_text("# stepwatch.samples/1\ntime_s,cpu\n100,0.5\n101,0.6\n102,")
+    (tmp_path / "arrivals.csv").write_bytes(b"1e300,7\n\xff,8\n101.0,1e300\n102.0,\n")
+    samples = read_samples(tmp_path)
+    assert samples.arrivals is not None
+    assert [column.tolist() for column in samples.arrivals] == [[101.0], [2]]
+
+
+@pytest.mark.parametrize("index", ["²", "9" * 5000])
+def test_a_number_of_a_card_that_is_none_is_counted_instead(index: str) -> None:
+    assert [card.number for card in of(WITH_UNITS.replace(", 1, Card", f", {index}, Card")).cards] == [0, 1]
+
+
 @pytest.mark.parametrize("value", ["1e300 W", "-5 W", "1e7 W"])
 def test_a_value_that_no_machine_can_have_is_unknown_and_counted(value: str) -> None:
     samples = of(WITH_UNITS.replace("187.50 W", value))

@@ -464,3 +464,10 @@ def test_a_file_that_cannot_be_read_fails_under_its_own_name(tmp_path: Path) -> 
     (tmp_path / "run.rank1.jsonl").symlink_to("/proc/self/mem")
     with pytest.raises(UnreadableInput, match=r"run\.rank1\.jsonl"):
         from_file(tmp_path / "run.jsonl")
+
+
+def test_what_is_printed_behind_a_bar_that_was_drawn_below_is_a_line_of_its_own() -> None:
+    bar = b"Validation: |          | 0/? [00:00<?, ?it/s]\x1b[A"
+    printed = normalise(bar + b"[\x1b[37m12/09/24 14:03:31\x1b[0m] Epoch 0: loss 1.5\n")
+    assert printed.split(b"\n")[1] == b"[12/09/24 14:03:31] Epoch 0: loss 1.5"
+    assert normalise(bar + b"\r" + bar + b"\x1b[A\n").count(b"\n") == 2  # only moved

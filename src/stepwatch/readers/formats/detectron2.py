@@ -21,7 +21,7 @@ from stepwatch.readers.records import ETA_END, INSIDE, OVER, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.stamps import stamp_of
-from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Fact, Fault, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S
 
 _BEGUN = Line("{any}Starting training from iteration {start:int}", header=True, opening=True)
@@ -38,7 +38,7 @@ _MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", 
 _PLANNED = "max_iters"
 _LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
 _LAST_DIGIT_S = 0.5e-4  # of a printed mean
-_ETA_ERROR = 0.02  # it goes by a median of times, the line has their mean: the most in 14 runs whose end is known
+_ETA_ERROR = 0.02  # of what is left: it goes by a median of times, the line has their mean. The most in 14 runs
 
 
 class _Detectron2(LineFormat):
@@ -132,13 +132,19 @@ class _Detectron2(LineFormat):
                 times[rows] = spent / np.diff(number[rows], prepend=start)
             else:
                 times[rows] = _times(number[rows] - np.nan_to_num(start), mean[rows], stamp[rows] - began)
-            left = eta[rows] / (times[rows] if by_clock else mean[rows])
+            pace = times[rows] if by_clock else mean[rows]
+            left = eta[rows] / pace
             left[~np.isfinite(left)] = np.nan
+            none_due = np.isnan(left[-1]) or left[-1] < apart
+            faults = (each.line for each in records.events if isinstance(each, Fault))
+            failed = any(line[end - 1] < each < over for each in faults)
+            done = len(ended) > 0 and none_due and not failed  # it is printed behind an error as well
+            if done:
+                records.events += [Fact(int(ended[0, 0]), name, True) for name in ("ended", OVER)]
             if not np.isnan(left).all():
-                ends_at = number[rows] + left
-                end_at = _roundest(float(np.nanmedian(ends_at)))
+                end_at = _end_of(number[rows], left, pace)
                 if left[-1] < apart:  # no other line is due; older versions count the iteration of the line itself
-                    end_at = round(ends_at[-1]) if left[-1] >= 2 else 0
+                    end_at = 0 if done or left[-1] < 2 else round(number[end - 1] + left[-1])
                 records.events.append(Fact(int(line[end - 1]), ETA_END, max(end_at, int(number[end - 1]))))
         timed = times > 0
         line, number, data, loss, stamp, times = (
@@ -150,12 +156,18 @@ class _Detectron2(LineFormat):
         records.keep(INSIDE, line, np.minimum(data, times), np.full(len(line), np.nan))
 
 
-def _roundest(value: float) -> int:
-    """The number with the fewest digits of its own that is as near as an eta is exact."""
+def _end_of(number: Floats, left: Floats, pace: Floats) -> int:
+    """The end with the fewest digits of its own that the etas allow: those nearest to it, which err the least.
+
+    They have whole seconds, and older versions count one iteration more.
+    """
+    near = left <= 2 * np.nanmin(left)
+    value = float(np.median((number + left)[near]))
+    doubt = _ETA_ERROR * float(np.median(left[near])) + 1 + 1 / float(np.median(pace[near]))
     for digits in range(len(str(int(value))), -1, -1):
-        near = int(round(value / 10**digits) * 10**digits)
-        if abs(near - value) <= _ETA_ERROR * value:
-            return near
+        end = int(round(value / 10**digits) * 10**digits)
+        if abs(end - value) <= doubt:
+            return end
     return round(value)
 
 

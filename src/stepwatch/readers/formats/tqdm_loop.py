@@ -55,6 +55,7 @@ _PLANNED = Pattern(
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _CHECK = Pattern(rb"(?i)\b(?:val|valid|validation|eval|evaluation|test|dev)(?:\b|_)|\bacc(?:uracy)?\b")
+_BEGINS_WITH_CHECK = Pattern(rb"(?i)\W{0,8}(?:val|valid|validation|eval|evaluation|test|testing)(?:\b|_)")
 _ITS_LOSS = Pattern(rb"(?i)(?:val|valid|validation|eval|evaluation|test|dev)[ _/-]?loss")
 _TRAINS = Pattern(rb"(?i)train")
 _TOOK = Pattern(
@@ -160,7 +161,8 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
         kind = line.translate(ONE_DIGIT)
         if kind not in kinds:
             names_epoch = _PLACE.search(line) is not None
-            trains = bool(_TRAINS.search(line) or _LOSS.search(_ITS_LOSS.sub(b"", line)))
+            other_loss = not _BEGINS_WITH_CHECK.match(line) and _LOSS.search(_ITS_LOSS.sub(b"", line))
+            trains = bool(_TRAINS.search(line) or other_loss)
             checks = not trains and _CHECK.search(line) is not None
             about = names_epoch or _LOSS.search(line) is not None
             heads = names_epoch and not checks and not trains

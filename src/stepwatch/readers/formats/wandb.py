@@ -44,7 +44,9 @@ def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, .
         told.setdefault("world_size", 1)
     whole = []
     for run in runs:
-        said = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
+        said = Settings(
+            {name: each for name, each in run.settings.items() if each.origin is Origin.LOG or name == "log_interval"}
+        )  # how far rows are apart is seen
         settings = run.settings.beneath(Settings.of(Origin.LOG, told)).beneath(said)
         whole.append(replace(run, settings=settings, gpu_text=run.gpu_text or card))
     return tuple(whole)

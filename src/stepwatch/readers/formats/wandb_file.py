@@ -70,7 +70,9 @@ def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
     told = Settings.of(Origin.LOG, {name: value for name, value in named.items() if name in KINDS})
     whole = []
     for run in runs:
-        said = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
+        said = Settings(
+            {name: each for name, each in run.settings.items() if each.origin is Origin.LOG or name == "log_interval"}
+        )  # how far rows are apart is seen
         card = run.gpu_text or named.get("gpu_text")
         whole.append(replace(run, settings=run.settings.beneath(told).beneath(said), gpu_text=card))
     return tuple(whole)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+from stepwatch.patterns import Pattern
+
 # Commas stand between thousands. As a decimal point a comma would make of 0,34 s a hundred times as much.
 NUMBER = r"[-+]?(?:(?:[1-9]\d?\d?(?:,\d\d\d)+|\d+)(?:\.\d*)?|\.\d+)(?!,?\d)(?:[eE][-+]?\d+)?"
 FLOAT = rf"(?:{NUMBER}|[-+]?(?:nan|NaN|inf|Infinity))"
@@ -177,12 +179,12 @@ class _Pattern:
         source, rest = self._sequence(tokens, 0)
         if rest != len(tokens) or sum(map(len, (token[0] for token in tokens))) != len(statement):
             raise ValueError(f"a bracket without its other in {statement!r}")
-        self.compiled = re.compile(source, re.DOTALL)
+        self._pattern = Pattern(source, re.DOTALL)
         self.opens = self.fields[0] if statement.startswith("{any}") else None
         """What stands before the rest, where that is left open."""
 
     def match(self, line: str, begin: int = 0) -> re.Match[str] | None:
-        return self.compiled.match(line, begin) if self.letters in line else None
+        return self._pattern.match(line, begin) if self.letters in line else None
 
     def has(self, names: tuple[str, ...]) -> bool:
         return any(field.name in names for field in self.fields)

@@ -250,9 +250,14 @@ _TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
 
 
 def alike(
-    block: Block, lines: Ints, statements: Sequence[Line], *, prefixes: bool = True
+    block: Block, lines: Ints, statements: Sequence[Line], *, prefixes: bool = True, least: int = 1
 ) -> Iterator[tuple[Line, Ints, dict[str, Floats]]]:
-    """Those of the lines that fit one of the statements, those of one shape together, with their values."""
+    """Those of the lines that fit one of the statements, those of one shape together, with their values.
+
+    None where there are fewer lines than `least`: a reader of single lines is done before the first shape is known.
+    """
+    if len(lines) < least:
+        return
     poor = 0
     refused: set[bytes] = set()
     for _ in range(_MOST_SHAPES):

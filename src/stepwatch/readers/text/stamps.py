@@ -12,11 +12,15 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask, bytes_equal, eight_digits
 from stepwatch.run import repeated
 
-_TIME_OF_DAY = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_TIME_OF_DAY = (
+    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?: (?P<half>[AP]M)\b)?"
+)
+_HALF_DAY = Pattern(rb":\d\d [AP]M\b")
 _DATE_TIME = Pattern(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
 # Python's usual datefmt of the Hugging Face examples, and that of detectron2 and mmengine, which has no year: only what
 # is a month and a day, for a count and its end may stand before a clock too.
 _MONTH_FIRST = Pattern(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}})[T ]{_TIME_OF_DAY}")
+_RICH = Pattern(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<short>\d\d) {_TIME_OF_DAY}")  # its handler's own
 _POINTED = Pattern(rf"(?<![\d.])(?P<month>\d\d)\.(?P<day>\d\d)\.(?P<short>\d\d)\|{_TIME_OF_DAY}")  # ST-GCN
 _YEARLESS = Pattern(rf"(?<![\d/])(?P<month>0[1-9]|1[0-2])/(?P<day>0[1-9]|[12]\d|3[01]) {_TIME_OF_DAY}")
 _GLOG = Pattern(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
@@ -27,7 +31,7 @@ _SYSLOG = Pattern(
 )
 _CLOCK = Pattern(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
 _EPOCH = Pattern(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
-_CLOCKS = (_DATE_TIME, _MONTH_FIRST, _POINTED, _YEARLESS, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
+_CLOCKS = (_DATE_TIME, _MONTH_FIRST, _RICH, _POINTED, _YEARLESS, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
 _BEGINNING = Pattern(r"[\[(]?(?:\d|[IWEF]\d|[A-Z][a-z]{2},? )")  # of any clock; most lines have none
 _AFTER_CLOCK = Pattern(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
 _NAME_IN_BRACKET = Pattern(r"\s[A-Za-z_][\w.]{0,60}\]:?\s*")  # detectron2: `[05/04 09:30:07 d2.engine]: `
@@ -52,6 +56,7 @@ _PIECES = Pattern(
     |[\w.]{1,40}(?::[\w.<>]{1,40}){0,2}\s+-\s+                       # logger name, function and line
     |[\w.]{1,40}\s(?:INFO|DEBUG|WARNING|ERROR):\s+                   # detectron2's file: logger name and level
     |(?<=\s)[\w-]{1,40}\.py\s+                                       # a logger's file behind its clock
+    |-[\w-]{1,40}\.py-(?:INFO|DEBUG|WARNING|ERROR):                  # PraNet's: file and level behind its clock
     |[A-Za-z][\w.-]{0,60}\s+\|\s                                     # docker compose
     |[\w.@-]{1,100}:\s+(?=step\s\d|saving\s|tokens\sper\s|number\sof\sp|Overriding|Initializing|\[?\d{4}-\d\d-
         |step:\s*\d+/|stopping_early:|final_\w+\s|iteration\s+\d+/|steps:\s\d|validation\s|successfully\s|using\s|>\s
@@ -83,10 +88,13 @@ def _seconds(parts: dict[str, str | None]) -> float | None:
         return float(parts["epoch"] or 0)
     name = parts.get("name")
     month = _MONTHS.index(name) + 1 if name else int(parts.get("month") or 1)
+    hour = int(parts["hour"] or 0)
+    if parts.get("half"):
+        hour = hour % 12 + (12 if parts["half"] == "PM" else 0)
     try:
         moment = datetime(
             int(parts.get("year") or 2000) + int(parts.get("short") or 0), month, int(parts.get("day") or 1),
-            int(parts["hour"] or 0), int(parts["minute"] or 0), min(int(parts["second"] or 0), 59), tzinfo=UTC,
+            hour, int(parts["minute"] or 0), min(int(parts["second"] or 0), 59), tzinfo=UTC,
         )  # fmt: skip
     except ValueError:
         return None
@@ -158,7 +166,7 @@ _DATES = (  # the first that is found counts, as for the patterns
 def read_stamps(block: Block, starts: Ints, prefix: bytes) -> tuple[Mask, Floats | None]:
     """The clocks in such a prefix; lines whose clock is none are left out, and None is for a prefix without one."""
     date, found = next(((date, found) for date in _DATES if (found := date.shape.search(prefix))), (None, None))
-    if date is None or found is None:
+    if date is None or found is None or _HALF_DAY.search(prefix):
         # A clock of another form is for the patterns.
         return np.full(len(starts), stamp_of(prefix.decode()) is None), None
     at = starts + found.start()

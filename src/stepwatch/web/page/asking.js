@@ -22,6 +22,7 @@ class Question {
     return (
       other?.kind === this.kind &&
       JSON.stringify(other.parameters) === JSON.stringify(this.parameters) &&
+      this.parts.length === other.parts.length &&
       this.parts.every((part, place) => part === other.parts[place])
     );
   }
@@ -30,7 +31,8 @@ class Question {
   problem() {
     const size = (part) => part.size ?? part.length;
     const asked = zonesOf(formOf(this.kind)).map((zone) => zone.area.name);
-    if (this.parts.some((part) => size(part) > Number(document.body.dataset.limit))) return { error: words.too_large, field: asked[0] };
+    const total = this.parts.reduce((sum, part) => sum + size(part), 0);
+    if (total > Number(document.body.dataset.limit)) return { error: words.too_large, field: asked[0] };
     const needed = this.kind === "explain" || this.kind === "compare";
     const empty = this.parts.findIndex((part) => !size(part));
     if (needed && empty >= 0) return { error: words.empty, field: asked[empty] };
@@ -55,13 +57,14 @@ function questionOf(form) {
     if (key || value) parameters.push(["set", `${key}=${value}`]);
   }
   const zones = zonesOf(form);
-  for (const { area, file } of zones) {
+  for (const { area, files } of zones) {
     const name = kind === "compare" ? `${area.name}_name` : "name";
-    const called = file?.name ?? (kind === "compare" ? words[area.name] : null);
-    if (called && kind !== "estimate") parameters.push([name, called]);
+    const called = files[0]?.name ?? (kind === "compare" ? words[area.name] : null);
+    if (files.length > 1) for (const file of files) parameters.push(["file", `${file.size}:${file.name}`]);
+    else if (called && kind !== "estimate") parameters.push([name, called]);
   }
-  const name = form.elements.path?.value.split(/[\\/]/).pop() ?? zones.map(({ file }) => file?.name).filter(Boolean).join(", ");
-  return new Question(kind, parameters, zones.map(({ file, area }) => file ?? area.value), name);
+  const name = form.elements.path?.value.split(/[\\/]/).pop() ?? namesOf(zones.flatMap(({ files }) => files));
+  return new Question(kind, parameters, zones.flatMap(({ files, area }) => (files.length ? files : [area.value])), name);
 }
 
 async function ask(question) {
@@ -80,7 +83,7 @@ async function ask(question) {
     show(found);
     await fold(form);
     if (own !== turn) return;
-    tell(words.done);
+    tell([words.done, ...found.notices].join(" "));
     mark();
     byId("answer").focus({ preventScroll: true });
     scrollTo(0, 0);

@@ -2,18 +2,20 @@
 
 // --- texts and files ----------------------------------------------------------------------------------------------
 
-const zonesOf = (form) => [...form.querySelectorAll(".drop")].map((place) => ({ place, area: place.querySelector("textarea"), file: place.file ?? null }));
+const zonesOf = (form) => [...form.querySelectorAll(".drop")].map((place) => ({ place, area: place.querySelector("textarea"), files: place.files ?? [] }));
 
-function take(place, file) {
-  place.file = file ?? null;
+function take(place, ...files) {
+  place.files = files;
   const area = place.querySelector("textarea");
   const chosen = place.querySelector(".chosen");
-  chosen.hidden = !file;
-  chosen.querySelector(".file-name").textContent = file ? file.name : "";
-  area.readOnly = Boolean(file);
+  chosen.hidden = !files.length;
+  chosen.querySelector(".file-name").textContent = namesOf(files);
+  area.readOnly = Boolean(files.length);
   mark();
-  if (file) submitWhole(place.closest("form"));
+  if (files.length) submitWhole(place.closest("form"));
 }
+
+const namesOf = (files) => files.map(({ name }) => name).join(", ");
 
 // A whole text was given: answered at once, unless something else is needed first.
 function submitWhole(form) {
@@ -33,20 +35,21 @@ function pasted(event) {
   const elsewhere = event.target.matches("input, textarea, select") && event.target !== zone?.area;
   if (!zone || elsewhere || !text.includes("\n")) return;
   const answered = questionOf(form).same(last);
-  if (zone.area.value && !zone.file && !answered) return;
+  if (zone.area.value && !zone.files.length && !answered) return;
   event.preventDefault();
-  zone.place.file = null;
   zone.area.value = text;
-  take(zone.place, null);
+  take(zone.place);
   submitWhole(form);
 }
 
+// Several logs are explained together, or compared; elsewhere the first counts.
 function dropped(event) {
-  const file = event.dataTransfer.files[0];
+  const files = [...event.dataTransfer.files];
   const zones = zonesOf(openForm());
-  if (!file || !zones.length) return;
-  const zone = zones.find(({ place }) => place.contains(event.target)) ?? zones.find((each) => !each.file && !each.area.value) ?? zones[0];
-  take(zone.place, file);
+  if (!files.length || !zones.length) return;
+  if (zones.length > 1 && files.length > 1) return zones.forEach(({ place }, at) => take(place, files[at]));
+  const zone = zones.find(({ place }) => place.contains(event.target)) ?? zones.find((each) => !each.files.length && !each.area.value) ?? zones[0];
+  take(zone.place, ...files.slice(0, zone.place.querySelector("input").multiple ? files.length : 1));
 }
 
 // --- folding ------------------------------------------------------------------------------------------------------
@@ -68,10 +71,11 @@ function unfold(form) {
 async function summarize(form) {
   const parts = [];
   if (form.elements.path) parts.push(form.elements.path.value.trim());
-  for (const { file, area } of zonesOf(form)) {
-    if (!file && !area.value.trim()) continue;
-    const count = file ? await linesOf(file) : area.value.trimEnd().split("\n").length;
-    parts.push([file?.name ?? words.pasted, count && `${number(count)} ${words.lines}`].filter(Boolean).join(", "));
+  for (const { files, area } of zonesOf(form)) {
+    if (!files.length && !area.value.trim()) continue;
+    const counts = files.length ? await Promise.all(files.map(linesOf)) : [area.value.trimEnd().split("\n").length];
+    const count = counts.reduce((one, other) => one + other);
+    parts.push([namesOf(files) || words.pasted, count && `${number(count)} ${words.lines}`].filter(Boolean).join(", "));
   }
   for (const name of ["model", "gpu", "before_gpu", "after_gpu", "gpus", "claim", "like"]) {
     const value = form.elements[name]?.value.trim();
@@ -96,6 +100,7 @@ async function linesOf(file) {
 // --- one form -----------------------------------------------------------------------------------------------------
 
 function addRow(form, key = "") {
+  if (!form.querySelector(".rows")) return null;
   const row = byId("row").content.firstElementChild.cloneNode(true);
   row.querySelector(".key").value = key;
   row.querySelector(".remove").addEventListener("click", () => {
@@ -149,7 +154,7 @@ function prepare(form) {
   });
   form.addEventListener("input", mark);
   form.addEventListener("change", mark);
-  form.querySelector(".add").addEventListener("click", () => addRow(form).querySelector(".key").focus());
+  form.querySelector(".add")?.addEventListener("click", () => addRow(form).querySelector(".key").focus());
   form.querySelector(".example")?.addEventListener("click", () => tryExample(form).catch(() => complain({ error: words.unreachable }, form)));
   foldedOf(form).querySelector(".change").addEventListener("click", () => {
     if (form.dataset.kind === "watch") stopWatching();
@@ -160,11 +165,11 @@ function prepare(form) {
     const input = place.querySelector("input[type=file]");
     place.querySelector(".choose").addEventListener("click", () => input.click());
     input.addEventListener("change", () => {
-      if (input.files.length) take(place, input.files[0]);
+      if (input.files.length) take(place, ...input.files);
       input.value = "";
     });
     place.querySelector(".take-away").addEventListener("click", () => {
-      take(place, null);
+      take(place);
       place.querySelector("textarea").focus();
     });
   }

@@ -23,6 +23,7 @@ function openView() {
   tell("");
   title();
   if (name === "watch" && query) resume(new URLSearchParams(query));
+  if (name === "gpus") submit(byId("gpus-form")); // the catalogue needs no asking
   if (name === "explain" && query) openExample(new URLSearchParams(query));
 }
 

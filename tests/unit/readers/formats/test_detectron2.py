@@ -263,6 +263,24 @@ def test_by_its_last_line_a_run_is_at_its_end_whatever_its_number() -> None:
     assert analyse(the_run(with_etas(log([1.0] * 980), 989, 1.01))).forecast.max_iters == 989
 
 
+@pytest.mark.parametrize("one_more", [0, 1])  # older versions count the iteration of the line itself
+def test_the_nearer_its_end_the_better_an_eta_shows_it(one_more: int) -> None:
+    rows = log([1.0] * 1700).splitlines(keepends=True)
+    early, late = "".join(rows[:40]), "".join(rows[40:])
+    text = with_etas(early, 1900, 1.0) + with_etas(late, 1830 + one_more, 1.005)
+    assert analyse(the_run(text)).forecast.max_iters == 1830
+
+
+def test_a_printed_total_where_no_line_is_due_is_the_end() -> None:
+    total = f"{clock(980)} d2.engine.hooks]: Total training time: 0:16:20 (0:00:00 on hooks)\n"
+    text = with_etas(log([1.0] * 980), 989, 1.01)
+    assert analyse(the_run(text)).forecast.max_iters == 989
+    assert analyse(the_run(text + total)).forecast.done
+    error = f"{clock(980)} d2.engine.train_loop]: ERROR: Exception during training:\nRuntimeError: CUDA out of memory\n"
+    assert not analyse(the_run(text + error + total)).forecast.done
+    assert not analyse(the_run(with_etas(log([1.0] * 980), 5000, 1.01) + total)).forecast.done
+
+
 @pytest.mark.parametrize(
     ("line", "count"),
     [

@@ -247,6 +247,12 @@ def test_untitled_bars_above_lines_of_a_validation_are_those_of_the_validation()
     assert the_run(*headed).iterations.number[-1] == 8 * 46  # a bar right under the name of its epoch
 
 
+def test_a_loss_on_a_line_that_begins_with_a_validation_is_of_that() -> None:
+    lines = [line for n in range(4) for line in (*lap("", 46, 0.5), f"Validation_{n} Average Loss: 0.1279, mIoU: 0.5")]
+    with pytest.raises(NoIterations):
+        the_run("start_validation", *lines)
+
+
 def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None:
     bars = [[f"Epoch {n} loss 0.4", *lap("", 46, 0.05)] for n in range(1, 9)]
     lines = [line for lap in bars for line in lap]

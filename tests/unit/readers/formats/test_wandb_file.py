@@ -241,3 +241,14 @@ def test_what_ran_between_the_start_of_the_file_and_the_training_is_not_of_it() 
     assert a.run.start is Start.TRAINING
     assert a.goodput.wall_s == pytest.approx(275, rel=0.01)
     assert analyse(the_run(*rows)).run.start is Start.PROCESS
+
+
+def test_rows_tell_better_than_the_config_how_far_they_are_apart() -> None:
+    rows = [started({"log_interval": 10})]
+    steps = [*range(50, 1001, 50), 1010]  # the last one a rest
+    for step in steps:
+        rows.append(history(train__loss=3.0, train__global_step=step, _timestamp=BEGIN_S + 2.0 * step, _step=len(rows)))
+    run = the_run(*rows)
+    assert run.settings.count("log_interval") == 50
+    assert analyse(run).costs.step_s.mid == pytest.approx(2.0, rel=0.01)
+    assert analyse(run).goodput.wall_s == pytest.approx(2020.0, rel=0.01)

@@ -19,7 +19,8 @@ DATED = [
     "05/04/2024 09:30:07.250 - INFO - __main__ -   ", "[05/04/2024 09:30:07.250] ", "05/04/2024 09:30:07,250 ",
     "[2024-05-04 09:30:07.250 trainer.loop]: ",
     "2024-05-04 09:30:07,250 train.py ", "2024-05-04 09:30:07.250 [INFO] ", "2024-05-04 09:30:07,250 INFO: ",
-    "[rank0]: 2024-05-04 09:30:07.250: ",
+    "[rank0]: 2024-05-04 09:30:07.250: ", "[05/04/24 09:30:07.250] INFO     ", "2024-05-04 09:30:07,250 AM - ",
+    "[2024-05-04 09:30:07.250 AM-train.py-INFO:",
 ]  # fmt: skip
 UNDATED = [
     "09:30:07.250 ", "[09:30:07.250] ", "May  4 09:30:07.250 ", "May 04 09:30:07.250 node-1 train[123]: ",
@@ -46,6 +47,16 @@ def test_prefix_is_taken_off(prefix: str) -> None:
 @pytest.mark.parametrize("prefix", DATED)
 def test_dated_clock_is_kept(prefix: str) -> None:
     assert stamp_of(prefix) == pytest.approx(1714815007.25)
+
+
+def test_half_days_are_told_apart() -> None:
+    times = ("12:00:01 AM", "11:59:59 AM", "12:00:00 PM", "01:00:00 PM")
+    prefixes = [f"[2024-05-04 {time}-train.py-INFO:" for time in times]
+    clocks = [stamp_of(prefix) or 0.0 for prefix in prefixes]
+    assert np.diff(clocks).tolist() == [43198.0, 1.0, 3600.0]
+    lines = Block.of("\n".join(prefix + LINE for prefix in prefixes).encode())
+    left, _, _ = Prefix(prefixes[0]).skip(lines, lines.filled)
+    assert not len(left)  # for the patterns
 
 
 @pytest.mark.parametrize("prefix", UNDATED)

@@ -10,7 +10,7 @@ import pytest
 
 from stepwatch.estimator.ceilings import matmul_ceiling
 from stepwatch.estimator.constants import fitted, widths
-from stepwatch.estimator.estimate import estimate, floor_step_s, link_bytes_per_s
+from stepwatch.estimator.estimation import estimate, floor_step_s, link_bytes_per_s
 from stepwatch.estimator.memory import fits, largest_batch_size, vram_bytes
 from stepwatch.estimator.workload import (
     MODELS,
@@ -261,5 +261,5 @@ def test_the_same_chip_with_other_memory_has_the_same_ceiling() -> None:
 
 
 def test_the_estimator_loads_neither_numpy_nor_torch() -> None:
-    code = "import stepwatch.estimator.estimate, sys; print({'numpy', 'torch'} & set(sys.modules))"
+    code = "import stepwatch.estimator.estimation, sys; print({'numpy', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import SHAPES, Shape, Truth, a_log
 from tests.planted import OOM_1, OOM_2, TRAINERS, traceback
 
-from stepwatch.advice.memory import shortage_of, smaller_batch
+from stepwatch.advice.out_of_memory import shortage_of, smaller_batch
 from stepwatch.analysis.throughput import workload_of
 from stepwatch.estimator.memory import fits, vram_bytes
 from stepwatch.gpus import Gpu, find_gpu

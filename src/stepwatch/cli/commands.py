@@ -96,13 +96,11 @@ def knowing(store: str | None) -> Iterator[None]:
     if store is None:
         yield
         return
-    from stepwatch.estimator.history import learning_from
-
     try:
-        from stepwatch.fleet.history import history_of
+        from stepwatch.fleet.history import learning_from_store
     except ImportError as error:
         raise without_fleet() from error
-    with learning_from(history_of(store)):
+    with learning_from_store(store):
         yield
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from stepwatch.estimator.history import History
+from stepwatch.estimator.history import History, learning_from
 from stepwatch.estimator.workload import Workload
 from stepwatch.fleet.store import Store
 from stepwatch.gpus import Gpu
@@ -23,6 +24,13 @@ class _Seen(NamedTuple):
     several: bool
     size: float
     ratio: float
+
+
+@contextmanager
+def learning_from_store(place: str) -> Iterator[None]:
+    """Meanwhile every estimate takes the runs of a store into account."""
+    with learning_from(history_of(place)):
+        yield
 
 
 def history_of(place: str) -> History:

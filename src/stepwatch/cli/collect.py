@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from stepwatch.cli.commands import options_of, speaking
-from stepwatch.errors import UsageError
+from stepwatch.cli.commands import options_of, speaking, without_fleet
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.units import MEGA
@@ -74,10 +73,3 @@ def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
         click.echo("\n".join(say(line, language) for line in lines))
     if done.read and not done.runs and done.failures:
         sys.exit(1)
-
-
-def without_fleet() -> UsageError:
-    return UsageError(
-        Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"),
-        Message('pip install "stepwatch[fleet]"'),
-    )

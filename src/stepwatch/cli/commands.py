@@ -90,6 +90,27 @@ def speaking(language: str | None) -> Iterator[str]:
         raise
 
 
+@contextmanager
+def knowing(store: str | None) -> Iterator[None]:
+    """Meanwhile estimates learn from the runs of a store, where one is named."""
+    if store is None:
+        yield
+        return
+    try:
+        from stepwatch.fleet.history import learning_from_store
+    except ImportError as error:
+        raise without_fleet() from error
+    with learning_from_store(store):
+        yield
+
+
+def without_fleet() -> UsageError:
+    return UsageError(
+        Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"),
+        Message('pip install "stepwatch[fleet]"'),
+    )
+
+
 def typed(logs: Sequence[str]) -> Typed:
     """The logs, and the options that make the next answer what this one is, as they were typed."""
     context = click.get_current_context()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stepwatch.cli.collect import without_fleet
-from stepwatch.cli.commands import check_output, deliver, format_options, options_of, speaking
+from stepwatch.cli.commands import checked_output, deliver, options_of, speaking, without_fleet
 
 
 @click.command(name="fleet")
@@ -13,9 +12,7 @@ from stepwatch.cli.commands import check_output, deliver, format_options, option
 @click.option("--where", metavar="SQL", help="Only these runs: \"gpu like '%4090%' and world_size = 8\".")
 @click.option("--since", metavar="WHEN", help="Only runs that started since: 30d, 12h, 2w or 2026-11-01.")
 @click.option("--by", metavar="COLUMNS", default="", help="A table by columns of the runs: card,project,node.")
-@options_of("fleet")
-@click.option("--full", is_flag=True, help="Show everything, not only the first screen.")
-@format_options("terminal", "md", "json", "html")
+@options_of("fleet", "terminal", "md", "json", "html")
 def command(
     store: str,
     where: str | None,
@@ -33,7 +30,7 @@ def command(
     how forecasts held.
     """
     with speaking(lang) as language:
-        check_output(form, output)
+        _, output = checked_output((store,), form, output)
         try:
             from stepwatch.fleet.questions import FleetRequest, ask
         except ImportError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
+from stepwatch.estimator import history
 from stepwatch.estimator.constants import LAYER_WEIGHTS
 from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.memory import fits, largest_batch_size
@@ -132,6 +133,8 @@ def plan(
         flops = flops_per_token(workload.n_params) * workload.tokens_per_iteration
         floor_s = flops / least * found.floor_step_s
         least, found = flops, replace(found, floor_step_s=min(floor_s, found.step_s.low))
+    if (learned := history.note(found)) is not None:
+        notes.append(learned)
     if gpu.remark is not None:
         notes.append(gpu.remark)
     if gpu.is_laptop:
@@ -414,6 +417,7 @@ def plan_json(of: Plan) -> dict[str, Any]:
         "fits": of.fits,
         "largest_batch_size": of.largest_batch_size,
         "claim": claimed,
+        "own_runs": found.own_runs,
         "terms_s": {term.name: term.seconds for term in found.terms},
         "advice": [],
     }

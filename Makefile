@@ -71,11 +71,12 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 2 --dist loadfile
 
+# What mypy keeps of one system is of no use for another: each has its own, or every check would begin anew.
 lint: setup  ## Check style and types only.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --platform win32
-	$(BIN)/mypy --platform darwin
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 mutants: setup  ## Move every constant of analysis, advice and estimator and report the moves that no test notices.
 	$(BIN)/python tools/mutants.py $(MUTANTS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sqlite3
 import struct
 import sys
 import time
@@ -540,7 +541,7 @@ def _faults(scores: Sequence[Score]) -> list[str]:
 # --- speed ------------------------------------------------------------------------------------------------------
 
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
-_SECONDS_A_ROW = 10
+_BEGIN, _SECONDS_A_ROW = datetime(2025, 1, 1, tzinfo=UTC), 10
 _NANOGPT_LINES = "iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\niter 200: loss 4.2012, time 168.59ms, mfu 3.27%"
 _LEAST_READ = 0.995
 _EVENTS, _TAGS = 200_000, ("train/loss", "train/grad_norm", "train/learning_rate", "train/epoch")
@@ -598,11 +599,10 @@ def _renumbered(reader: Reader) -> Written:
     if not shapes:
         raise NotGenerated("its example has no line with a number to count on")
     yield "\n".join(line for number, line in enumerate(lines) if number not in set(rows.line.tolist())), 0
-    begin = datetime(2025, 1, 1, tzinfo=UTC)
     for number in count(1):
         before, width, after = shapes[number % len(shapes)]
         line = f"{before}{str(number).zfill(width)}{after}"
-        moment = begin + timedelta(seconds=_SECONDS_A_ROW * number)
+        moment = _BEGIN + timedelta(seconds=_SECONDS_A_ROW * number)
         yield _CLOCK.sub(moment.strftime("%Y-%m-%d %H:%M:%S"), line), 1
 
 
@@ -685,6 +685,52 @@ def _by_steps_of_epochs(reader: Reader) -> Written:
         yield tests, 0
 
 
+def _behind(word: str, step: int = 1) -> Callable[[Reader], Written]:
+    """The lines of the example that have a number behind a word; it rises by a step from each to the next."""
+
+    def written(reader: Reader) -> Written:
+        lines = reader.example.split("\n")
+        numbered = [line for line in lines if re.search(word + r"\d", line)]
+        yield _CLOCK.sub(f"{_BEGIN:%Y-%m-%d %H:%M:%S}", lines[0]) if lines[0] not in numbered else "", 0
+        for number in count(1):
+            moment = _BEGIN + timedelta(seconds=_SECONDS_A_ROW * number)
+            line = re.sub(rf"({word})\d+", rf"\g<1>{step * number}", numbered[number % len(numbered)])
+            line = re.sub(r"^\[\d\d/\d\d [\d:]+", f"[{moment:%m/%d %H:%M:%S}", line)  # of detectron2
+            yield _CLOCK.sub(f"{moment:%Y-%m-%d %H:%M:%S}", line), 1
+
+    return written
+
+
+def _in_loops(reader: Reader) -> Written:
+    """A bar for each epoch, drawn twice a second, and one for its validation; a row is about half a minute of it."""
+    for epoch in count(1):
+        for batch in range(0, 1001, 2):
+            more = f", loss={2 + 1 / (1000 * epoch + batch):.3f}]"
+            yield _bar(f"Epoch {epoch}/2000: ", batch, 1000, 0.2, more), int(batch in (200, 400, 600, 800, 1000))
+        yield _bar("Validation: ", 100, 100, 0.05), 0
+
+
+def _in_table(reader: Reader) -> Written:
+    """One bar of a notebook, and a row of its table for each step."""
+    yield "[ 900001/1000000 250:00:00 < 27:46:40, 1.00 it/s, Epoch 0.90/1]\nStep\tTraining Loss\tValidation Loss", 0
+    for number in count(1):
+        yield f"{number}\t{2 + 1 / number:.6f}\t{2.1 + 1 / number:.6f}", 1
+
+
+def _in_cells(reader: Reader) -> Written:
+    """The results.csv of YOLO: an epoch after the other, by a clock that goes on."""
+    header, row, *_ = reader.example.split("\n")
+    yield header, 0
+    for epoch in count(1):
+        yield re.sub(r"^\d+,[\d.]+", f"{epoch},{31.97 * epoch:.2f}", row), 1
+
+
+def _by_moments(reader: Reader) -> Written:
+    """MLflow's file of one metric."""
+    for number in count(1):
+        yield f"{1_745_377_456_120 + 321 * number} {2 + 1 / number:.6f} {number}", 1
+
+
 def _by_clock(reader: Reader) -> Written:
     """Blocks of OLMo, each with its clock."""
     block = "\n".join(reader.example.split("\n")[:4])
@@ -698,7 +744,10 @@ _WRITERS: dict[str, Callable[[Reader], Written]] = {
     "modded-nanogpt": _running, "hf-trainer": _with_bars, "axolotl": _with_bars, "lightning": _by_epoch,
     "composer": _records_of_lines, "keras": _by_header, "stepwatch": _recorded,
     "parameter-golf": _running, "metric-logger": _by_steps_of_epochs, "timm": _by_steps_of_epochs,
-    "minimind": _by_steps_of_epochs, "olmo": _by_clock,
+    "minimind": _by_steps_of_epochs, "olmo": _by_clock, "verl": _behind("step:"), "detectron2": _behind(" iter: ", 20),
+    "detectron2-json": _behind('"eta_seconds": [0-9.]+, "iteration": ', 20), "fairseq": _behind("num_updates=", 200),
+    "tqdm-loop": _in_loops, "hf-notebook": _in_table, "mlflow": _by_moments,
+    "ultralytics-csv": _in_cells,
 }  # fmt: skip
 
 
@@ -726,7 +775,8 @@ def speeds(names: Collection[str] = ()) -> list[Rate]:
 
 def _of_lines(reader: Reader) -> Rate:
     logs = (generated,) if reader.name in _ALONE else (generated, mixed, stamped, noisy)
-    measured = [_measured(reader, *log(reader)) for log in logs]
+    size = 3_000_000 if reader.name == "hf-notebook" else GENERATED_BYTES  # a table is read within a block of 4 MB
+    measured = [_measured(reader, *log(reader, size)) for log in logs]
     rates = tuple(rate for rate, _ in measured)
     return Rate(name=reader.name, bytes_per_s=rates[0], rates=rates, rows=measured[0][1])
 
@@ -767,6 +817,47 @@ def _rate_of_state() -> Rate:
     return _counted_rate("hf-state", json.dumps(state, indent=2).encode(), _ENTRIES - 1, _ENTRIES)
 
 
+def _rate_of_wandb() -> Rate:
+    """A run-….wandb: four numbers a step."""
+    from tests import wandb_files
+
+    rows = [
+        wandb_files.history(
+            train__loss=2 + 1 / step, train__grad_norm=0.61, train__learning_rate=4e-05, train__global_step=step,
+            _step=step, _timestamp=wandb_files.BEGIN_S + 0.8 * step,
+        )
+        for step in range(1, _ENTRIES // 2)
+    ]  # fmt: skip
+    return _counted_rate("wandb-file", wandb_files.framed(wandb_files.started({}), *rows), len(rows) - 1, len(rows))
+
+
+def _rate_of_summary() -> Rate:
+    """A wandb-summary.json of very many metrics, all at one step."""
+    metrics = {f"layer/{place}/grad_norm": 0.61 + place / 1e6 for place in range(_ENTRIES)}
+    summary = {"_step": 5000, "_runtime": 610.4, "_timestamp": 1.7e9, "train/global_step": 5000, "train/loss": 3.1}
+    return _counted_rate("wandb", json.dumps(summary | metrics).encode(), 1, _ENTRIES)
+
+
+def _rate_of_database() -> Rate:
+    """trackio: a row for each step."""
+    with sqlite3.connect(":memory:") as database:
+        columns = "id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT"
+        database.execute(f"CREATE TABLE metrics ({columns})")
+        database.executemany(
+            "INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, 'one', ?, ?)",
+            (
+                (
+                    (_BEGIN + timedelta(seconds=step)).isoformat(),
+                    step,
+                    json.dumps({"train/loss": 2 + 1 / step, "lr": 4e-5}),
+                )
+                for step in range(1, _ENTRIES // 2)
+            ),
+        )
+        database.commit()
+        return _counted_rate("trackio", database.serialize(), _ENTRIES // 2 - 2, _ENTRIES // 2)
+
+
 def _counted_rate(name: str, data: bytes, wanted: int, counted: int, wanted_per_s: float | None = None) -> Rate:
     """Of a file that is no log of lines: its entries by the time."""
     source = Source(name, data)
@@ -778,13 +869,11 @@ def _counted_rate(name: str, data: bytes, wanted: int, counted: int, wanted_per_
     )
 
 
-def _no_rate() -> Rate:
-    raise NotGenerated("a summary is one object, and the output is read in the trainer's own format")
-
-
-_ALONE = ("nanogpt", "stepwatch")  # the measure itself, and a file that no logger writes
+# The measure itself, and files that no logger writes.
+_ALONE = ("nanogpt", "stepwatch", "detectron2-json", "mmengine-json", "ultralytics-csv", "hf-notebook", "mlflow")
 _SPECIAL: dict[str, Callable[[], Rate]] = {
-    "tensorboard": _rate_of_events, "hf-state": _rate_of_state, "wandb": _no_rate,
+    "tensorboard": _rate_of_events, "hf-state": _rate_of_state, "wandb": _rate_of_summary,
+    "wandb-file": _rate_of_wandb, "trackio": _rate_of_database,
 }  # fmt: skip
 
 

@@ -1,6 +1,8 @@
-"""How fast real logs are read, each repeated to some megabytes: MB by second of the processor, best of three.
+"""How fast real logs are read, each made as long as a long run: MB by second of the processor, best of three.
 
-The header stands once; the body is repeated with iterations, epochs, dates and clocks that go on, as in a longer run.
+Of the longest run in a log what stands before its first iterations is written once. The lines from there to its last
+iteration are repeated with iterations, epochs, dates and clocks that go on, so that it stays one run: a header or a
+restart that is repeated would make thousands of runs, which no log has, and would measure what a run costs.
     python -m benchmarks.real_rates [--corpus DIR] [format …]
 """
 
@@ -31,16 +33,12 @@ _BAR = re.compile(r"/(\d+) \[(\d+(?::\d\d){1,2})<")  # behind the number of a st
 
 
 class Body:
-    """The lines up to the last iteration that are repeated, and how far each round takes its figures on."""
+    """The lines of a run that are repeated, and how far each round takes their figures on."""
 
-    def __init__(self, lines: list[str], runs: tuple[Run, ...]) -> None:
-        rows = {
-            int(line): int(number)
-            for run in runs
-            for line, number in zip(run.iterations.line, run.iterations.number, strict=True)
-        }
+    def __init__(self, lines: list[str], run: Run) -> None:
+        rows = dict(zip(run.iterations.line.tolist(), run.iterations.number.tolist(), strict=True))
         ordered = sorted(rows)
-        self.begin, end = ordered[min(WARMING, len(rows) // 4)], ordered[-1] + 1
+        self.begin, end = ordered[min(WARMING, len(rows) // 2)], ordered[-1] + 1
         self.lines = lines[self.begin : end]
         self.shapes = [
             around_number(line, rows[place]) if (place := self.begin + row) in rows and not _STEP.match(line) else None
@@ -95,10 +93,12 @@ def _clock(seconds: int) -> str:
 
 
 def repeated(source: Source, runs: tuple[Run, ...], size: int = SIZE) -> Source:
-    """The log with its body repeated up to this size."""
+    """The longest run of a log with its body repeated up to this size."""
     lines = source.text.decode("utf-8", "replace").split("\n")
-    body = Body(lines, runs)
-    text = lines[: body.begin]
+    longest = max(range(len(runs)), key=lambda place: len(runs[place].iterations))
+    body = Body(lines, runs[longest])
+    above = int(runs[longest - 1].iterations.line.max()) + 1 if longest else 0
+    text = lines[above : body.begin]
     length = sum(len(line) + 1 for line in text)
     for part in body.rounds():
         text.append(part)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -22,6 +24,7 @@ from stepwatch.answers.from_logs import Known, compare, explain, explain_runs
 from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
+from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import View, page_body, render
 from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
 from stepwatch.sources.follow import Lines
@@ -34,7 +37,6 @@ from tools.fuzz.mutations import excerpt, mutated, mutated_text
 LIMIT = 64_000_000
 PAGES = 0.01  # of the answers: a whole page is its body, a hundred times as long by the engine of the charts
 DEEPEST, MOST_ALIKE = 9, 200  # below an answer, and in one list of it: the law is the same for all of a kind
-LANGUAGES = ("en", "fr", "de", "es")
 # What may be below zero: a difference, or what a change costs instead of saving it.
 SIGNED = frozenset(
     {"saves_s", "saving_s", "difference", "share", "change", "text", "loss", "gain", "saves", "reported_mfu"}
@@ -193,13 +195,15 @@ def _answer(case: Case) -> Any:
 
 
 @cache
-def _directory() -> tempfile.TemporaryDirectory[str]:
+def _directory() -> str:
     """For the files of this process; gone with it."""
-    return tempfile.TemporaryDirectory(prefix="fuzz-")
+    directory = tempfile.mkdtemp(prefix="fuzz-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def _written(name: str, data: bytes) -> str:
-    path = os.path.join(_directory().name, name)
+    path = os.path.join(_directory(), name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(data)
@@ -210,7 +214,7 @@ def _written(name: str, data: bytes) -> str:
 def _own_settings() -> Iterator[None]:
     """As they were written for a case, not those of whoever runs it."""
     before = os.environ.get("XDG_CONFIG_HOME")
-    os.environ["XDG_CONFIG_HOME"] = _directory().name
+    os.environ["XDG_CONFIG_HOME"] = _directory()
     try:
         yield
     finally:

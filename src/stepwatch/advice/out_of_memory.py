@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from stepwatch.advice.speed import sequences_of
+from stepwatch.advice.speed import MOST_SEQUENCES, sequences_of
 from stepwatch.analysis.throughput import workload_of
 from stepwatch.estimator.memory import vram_bytes
 from stepwatch.messages import Message
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
     from stepwatch.run import Run
 
-_SIZE = r"([\d.]+) ([KMGT])i?B"
+_SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ([KMGT])i?B"
 
 
 class Shortage(NamedTuple):
@@ -43,9 +43,10 @@ def smaller_batch(run: Run, gpu: Gpu | None, text: str) -> Message:
     # The run did not fit, whatever the model says of it.
     factor = max(card_bytes / vram_bytes(workload, gpu).mid, 1.0)
     sequences = sequences_of(workload)
-    for size in range(workload.batch_size - 1, 0, -1):
+    smaller = range(min(workload.batch_size - 1, MOST_SEQUENCES), 0, -1)
+    for size in (size for size in smaller if sequences % (size * workload.world_size) == 0):
         needs = vram_bytes(replace(workload, batch_size=size), gpu).scaled(factor)
-        if sequences % (size * workload.world_size) == 0 and needs.high < card_bytes:
+        if needs.high < card_bytes:
             facts = {
                 "old": workload.batch_size,
                 "new": size,

@@ -316,6 +316,10 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
     few = float(covers.sum()) ** 2 < 0.5 * len(covers) * float((covers.astype(np.float64) ** 2).sum())
     mid = mean if run.traits.schedules or few else weighted_median(times, covers)
+    # The mean of a first epoch without a visible start is as good as the others.
+    plain = normal | (phases.of(Phase.FIRST) & (phases.covers > 1) & (run.iterations.time_s <= mid))
+    if mid != mean and plain.sum() > normal.sum():
+        mid = weighted_median(run.iterations.time_s[plain], phases.covers[plain])
     if len(speeds.step_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
         mean, times = mid * mean_ratio, times * mid / speeds.step_s[speeds.of_row[normal]]
     if len(times) > 4:

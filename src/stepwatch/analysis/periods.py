@@ -110,7 +110,8 @@ def _grids(numbers: Ints, covers: Ints) -> Iterator[tuple[int, int]]:
     span = int(numbers[-1] - numbers[0])
     for every in sorted(apart | {round(span / round(span / each)) for each in apart if 0 < each <= span}):
         ends = numbers % every
-        last = max(ends.tolist(), key=lambda end: int(((ends - end) % every < covers).sum()))
+        tried = ends[np.sort(np.unique(ends, return_index=True)[1])]
+        last = int(tried[np.argmax(((ends - tried[:, None]) % every < covers).sum(axis=1))])
         before = (covers - 1 - (ends - last) % every)[(ends - last) % every < covers]
         yield every, last
         if before.min() > 0:

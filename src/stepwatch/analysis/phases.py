@@ -201,6 +201,8 @@ def _first_row(run: Run) -> int | None:
             far = len(iterations) > 1 and iterations.time_s[0] > STALL_RATIO * median(iterations.time_s[1:])
             if most and not (run.has_header and far):
                 return None
+            if run.start is Start.PROCESS:  # which may go on from a checkpoint
+                return 0
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
     return 0 if run.has_header and math.isnan(mfu) else None

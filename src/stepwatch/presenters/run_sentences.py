@@ -112,8 +112,8 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     priced.append(("compile", "warm-up" if warm_up else "compile", costs.compile_s, 1))
     rows = []
     for part, name, cost, count in priced:
-        if cost is None:
-            continue
+        if cost is None or (part == "compile" and parts_s[part] == 0 and cost.high < costs.step_s.mid):
+            continue  # no start is visible
         how = costs.how.get(f"{part}_s", "")
         # The time of rows that only their period makes evaluations is measured; that it is one's is not.
         silent = part == "eval" and not a.run.evaluations and a.phases.eval_interval_inferred
@@ -125,7 +125,10 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
                 how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
                 count=count,
                 seconds=parts_s[part],
-                share=share_of(a, part) if a.goodput.iterations and (known or how != NOT_SEPARABLE) else math.nan,
+                # What cannot be told apart, and has no time of its own, has no share that is known.
+                share=share_of(a, part)
+                if a.goodput.iterations and (how != NOT_SEPARABLE or (known and parts_s[part] > 0))
+                else math.nan,
             )
         )
     if not separable(a):
@@ -171,8 +174,8 @@ def figures(run: RunReport) -> Iterator[Figure]:
     a, t = run.analysis, run.analysis.throughput
     if step_known(a) and len(a.run.iterations):
         note = None
-        if a.step_spread_s is not None:
-            low, high = a.step_spread_s
+        low, high = a.step_spread_s or (0.0, 0.0)
+        if f"{low:.3g}" != f"{high:.3g}":  # as they are said
             note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
         yield Figure(Message("Step"), time(a.costs.step_s.mid), note)
     if t.mfu is not None and t.possible and t.gpu is not None:

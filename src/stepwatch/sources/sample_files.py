@@ -275,7 +275,7 @@ def _exposition_rows(lines: list[str]) -> Iterator[_Row]:
         labels = dict(re.findall(r'(\w+)="([^"]*)"', found[2]))
         figures = _figures([(found[1], found[3], "")])
         if figures:
-            at_s = int(found[4]) * 1e-3 if found[4] else None
+            at_s = float(found[4]) * 1e-3 if found[4] else None
             yield _Row(at_s, labels.get("gpu", "0"), labels.get("modelName", ""), figures)
 
 

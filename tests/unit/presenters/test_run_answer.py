@@ -506,3 +506,30 @@ def test_every_reason_for_a_forecasts_range_can_be_said(reason: Reason, language
     forecast = replace(analysis.forecast, reasons=(reason,))
     *_, said = sentences.forecast_notes(replace(analysis, run=replace(analysis.run, limit_s=600.0), forecast=forecast))
     assert "{" not in say(said, language)
+
+
+def test_figures_that_say_nothing_are_not_said() -> None:
+    steady = "".join(f"iter {n}: loss 4.1, time 80.00ms\n" for n in range(1, 60))
+    shown = on_terminal(a_report(steady))
+    assert "80.0 ms" in shown
+    assert "nine in ten" not in shown  # between 80.0 ms and 80.0 ms
+    analysis = analyse(read(from_text(a_log(PLAIN)))[0])
+    none = Interval(0.0, 0.0, 2e-5)
+    parts = analysis.goodput.parts_s | {"compile": 0.0}
+    hidden = replace(
+        analysis, costs=replace(analysis.costs, compile_s=none), goodput=replace(analysis.goodput, parts_s=parts)
+    )
+    assert "compile" in {row.part for row in sentences.part_rows(analysis)}
+    assert "compile" not in {row.part for row in sentences.part_rows(hidden)}
+
+
+def test_what_cannot_be_told_apart_has_no_share_of_nothing() -> None:
+    analysis = analyse(read(from_text(a_log(PLAIN)))[0])
+    parts = analysis.goodput.parts_s | {"eval": 0.0, "checkpoint": 0.0}
+    costs = replace(
+        analysis.costs, eval_s=Interval(0.0, 1.0, 2.0), checkpoint_s=None, pair_s=None,
+        how=analysis.costs.how | {"eval_s": "not separable"},
+    )  # fmt: skip
+    unknown = replace(analysis, costs=costs, goodput=replace(analysis.goodput, parts_s=parts))
+    (row,) = (row for row in sentences.part_rows(unknown) if row.part == "eval")
+    assert say(sentences.share_text(row.share), "en") == say(sentences.UNKNOWN, "en")

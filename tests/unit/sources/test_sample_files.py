@@ -244,6 +244,11 @@ def test_arrivals_that_cannot_be_are_left_out(tmp_path: Path) -> None:
     assert [column.tolist() for column in samples.arrivals] == [[101.0], [2]]
 
 
+def test_a_clock_of_the_exporter_that_cannot_be_is_none() -> None:
+    row = 'DCGM_FI_DEV_GPU_UTIL{{gpu="0",modelName="A"}} 90 {}\n'
+    assert not of(row.format("9" * 400) + row.format("1764189075000")).has_clock
+
+
 @pytest.mark.parametrize("index", ["²", "9" * 5000])
 def test_a_number_of_a_card_that_is_none_is_counted_instead(index: str) -> None:
     assert [card.number for card in of(WITH_UNITS.replace(", 1, Card", f", {index}, Card")).cards] == [0, 1]

@@ -1,24 +1,53 @@
 /*
 The engine of the charts is the work of others, bundled by vl-convert 1.9.0. Where it is handed on, so are these notices.
+They are those of the packages at npm, in the versions that it bundles.
 
 BSD 3-Clause License
-  Vega 6.2.0 (https://github.com/vega/vega), Copyright (c) 2015-2023, University of Washington Interactive Data Lab
-  Vega-Lite 6.4 (https://github.com/vega/vega-lite), Copyright (c) 2015, University of Washington Interactive Data Lab.
-  Vega-Embed 7.0.2, Vega Themes, Vega Tooltip, Vega Interpreter (https://github.com/vega),
-    Copyright (c) 2015, University of Washington Interactive Data Lab
-  vl-convert (https://github.com/vega/vl-convert), Copyright 2023 Jon Mease
+  vega 6.2.0 and its parts (vega-canvas, vega-crossfilter, vega-dataflow, vega-encode, vega-event-selector,
+    vega-expression, vega-force, vega-format, vega-functions, vega-geo, vega-hierarchy, vega-interpreter, vega-label,
+    vega-loader, vega-parser, vega-projection, vega-regression, vega-runtime, vega-scale, vega-scenegraph,
+    vega-selections, vega-statistics, vega-time, vega-transforms, vega-util, vega-view, vega-view-transforms,
+    vega-voronoi, vega-wordcloud): Copyright (c) 2015-2023, University of Washington Interactive Data Lab
+  vega-lite 6.4.1: Copyright (c) 2015, University of Washington Interactive Data Lab.
+  vega-embed 7.0.2: Copyright (c) 2015, University of Washington Interactive Data Lab
+  vega-themes 3.0.0: Copyright (c) 2016, University of Washington Interactive Data Lab
+  vega-tooltip 1.0.0: Copyright 2016 Interactive Data Lab and contributors
+  vega-schema-url-parser 3.0.2: Copyright (c) 2017, Vega
+  vl-convert 1.9.0: Copyright 2023 Jon Mease
 
 ISC License
-  D3 (https://github.com/d3), Copyright 2010-2023 Mike Bostock
-  d3-delaunay (https://github.com/d3/d3-delaunay), Copyright 2018-2021 Observable, Inc., Copyright 2021 Mapbox
-  Delaunator (https://github.com/mapbox/delaunator), Copyright (c) 2021, Mapbox
-  topojson-client (https://github.com/topojson/topojson-client), Copyright 2012-2019 Michael Bostock
-  node-semver (https://github.com/npm/node-semver), Copyright (c) Isaac Z. Schlueter and Contributors
+  d3-array 3.2.4: Copyright 2010-2023 Mike Bostock
+  d3-geo 3.1.1, d3-scale-chromatic 3.1.0: Copyright 2010-2024 Mike Bostock
+  d3-color 3.1.0, d3-shape 3.2.0, d3-time 3.1.0: Copyright 2010-2022 Mike Bostock
+  d3-dispatch 3.0.1, d3-force 3.0.0, d3-format 3.1.0, d3-hierarchy 3.1.2, d3-interpolate 3.0.1, d3-quadtree 3.0.1,
+    d3-scale 4.0.2, d3-time-format 4.1.0, d3-timer 3.0.1: Copyright 2010-2021 Mike Bostock
+  d3-dsv 3.0.1, d3-geo-projection 4.0.0: Copyright 2013-2021 Mike Bostock
+  d3-path 3.1.0: Copyright 2015-2022 Mike Bostock
+  d3-delaunay 6.0.4: Copyright 2018-2021 Observable, Inc., Copyright 2021 Mapbox
+  delaunator 5.0.0: Copyright (c) 2017, Mapbox
+  internmap 2.0.3: Copyright 2021 Mike Bostock
+  topojson-client 3.1.0: Copyright 2012-2019 Michael Bostock
+  semver: Copyright (c) Isaac Z. Schlueter and Contributors
 
 MIT License
-  fast-json-patch (https://github.com/Starcounter-Jack/JSON-Patch), Copyright (c) 2013, 2014, 2020 Joachim Wester
-  json-stringify-pretty-compact (https://github.com/lydell/json-stringify-pretty-compact),
-    Copyright (c) 2014, 2016, 2017, 2019, 2021, 2022, 2023 Simon Lydell
+  GeographicLib, versions 1.12 and later, in d3-geo: Copyright 2008-2012 Charles Karney
+  integrate-adaptive-simpson, in d3-geo-projection: Copyright 2015 Ricky Reusser
+  fast-json-patch 3.1.1: Copyright (c) 2013, 2014, 2020 Joachim Wester
+  json-stringify-pretty-compact 4.0.0: Copyright (c) 2014, 2016, 2017, 2019, 2021, 2022 Simon Lydell
+
+0BSD, without conditions
+  tslib: Copyright (c) Microsoft Corporation.
+
+Unlicense, in the public domain
+  robust-predicates
+
+Apache-Style Software License for ColorBrewer software and ColorBrewer Color Schemes, in d3-scale-chromatic
+  Copyright 2002 Cynthia Brewer, Mark Harrower, and The Pennsylvania State University
+  Licensed under the Apache License, Version 2.0 (the "License"); you may not use this file except in compliance with the
+  License. You may obtain a copy of the License at http://www.apache.org/licenses/LICENSE-2.0
+  Unless required by applicable law or agreed to in writing, software distributed under the License is distributed on an
+  "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the License for the specific
+  language governing permissions and limitations under the License.
 
 --- BSD 3-Clause License
 

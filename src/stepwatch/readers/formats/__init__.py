@@ -54,6 +54,7 @@ FORMATS: dict[str, Row] = {
     "mlx-lm": Row("mlx_lm"),
     "keras": Row("keras"),
     "time-series-library": Row("time_series_library"),
+    "mindspore": Row("mindspore"),
     "metric-logger": Row("metric_logger"),
     "timm": Row("timm"),
     "minimind": Row("minimind"),

@@ -117,7 +117,8 @@ class _Detectron2(LineFormat):
                 records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
             elif headed and number[begin] > start:
                 records.events.append(Fact(int(line[begin]), "first_covers", int(number[begin] - start)))
-            later = np.concatenate((begins[:, 0], line[end : end + 1], [np.inf]))
+            others = [each.line for each in records.events if isinstance(each, Fact) and each.name == OVER]
+            later = np.concatenate((begins[:, 0], others, line[end : end + 1], [np.inf]))
             over = float(later[later > line[end - 1]].min())
             ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
             if len(ended) and (np.isfinite(start) or number[begin] <= apart):  # an excerpt begins later
@@ -213,8 +214,11 @@ def _add_evaluations(
         lines = own[np.searchsorted(before, row) : np.searchsorted(before, row, side="right")]
         starts = lines[lines[:, 1] == 0]
         if len(starts):
-            ends = lines[(lines[:, 1] == 1) & (lines[:, 0] > starts[0, 0]), 2]
-            took = float(ends[-1] - starts[0, 2]) if len(ends) and ends[-1] >= starts[0, 2] else None
+            ends = lines[lines[:, 1] == 1]
+            last = ends[np.searchsorted(ends[:, 0], np.append(starts[1:, 0], np.inf)) - 1] if len(ends) else starts
+            ended = last[:, 0] > starts[:, 0]
+            spent = (last[:, 2] - starts[:, 2])[ended]
+            took = float(spent.sum()) if ended.any() and (spent >= 0).all() else None
             at = int(number[min(row + 1, len(number) - 1)]) + bool(starts[0, 0] > total)
             records.events.append(Evaluation(line=int(starts[0, 0]), at=at, took_s=took))
             paused[row + 1 : row + 2] = took or 0.0

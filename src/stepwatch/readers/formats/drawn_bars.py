@@ -14,15 +14,17 @@ from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.text.line import value_of
 from stepwatch.run import Ints
 
-_BAR = Pattern(  # the second form has no total: tqdm around a generator
-    rb"(?:(?<!\d)\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
+_BAR = Pattern(  # the second form has no total: tqdm around a generator; the first is Rich's, as Lightning draws it
+    rb"(?:\xe2[\x94\x95][\x80-\xbf]){2,200} *(?P<done>\d{1,12})/(?P<whole>\d{1,12}) +"
+    rb"(?P<spent>\d{1,6}:\d\d:\d\d) \xe2\x80\xa2 +[\d:-]{1,12}(?: +[\d.]{1,12}it/s)?(?P<beside>[^\n]{0,400})"
+    rb"|(?:(?<!\d)\d{1,3}%[^\S\n]*(?:\|[^|\n]{0,1200}\|)?[ ]*(?P<number>\d{1,12})/(?P<last>\d{1,12}) "
     rb"\[(?P<elapsed>\d{1,6}(?::\d\d){1,2})<[^,\]\n]{1,24}"
     rb"|(?<![\w.])(?P<count>\d{1,12})(?i:it|batch|step) \[(?P<since>\d{1,6}(?::\d\d){1,2})), *"
     rb"(?:(?P<per_s>[\d.]{1,12}|\?) ?(?i:it|iter|batch|batches|step|steps)/s"
     rb"|(?P<s_per>[\d.]{1,12}) ?s/(?i:it|iter|batch|batches|step|steps))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
 )
-_CLOCK = Pattern(rb"\[\d{1,6}:\d\d")  # of every bar: the lines without one need not be searched for bars
+_CLOCK = Pattern(rb"\[\d{1,6}:\d\d|:\d\d \xe2\x80\xa2 ")  # of every bar: other lines are not searched
 _FIGURE = Pattern(  # a whole number is an epoch or a step, a figure has a point
     r"(?P<name>[A-Za-z_][\w@/.-]{0,40}?)\]?[ ]?(?:[:=][ ]?|[ ])(?:tensor\()?(?:\[[\d;]{1,12}m)?"
     r"(?P<value>[-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)(?![\w/]))(?:%|\))?"
@@ -148,13 +150,14 @@ def title_of(text: bytes) -> Title:
 
 
 def drawn(found: re.Match[bytes], title: Title, line: int) -> Drawn:
-    number, last = int(found["number"] or found["count"]), int(found["last"] or 0)
-    return Drawn(title, title_of(found["behind"].lstrip(b", ")), line, number, last, _seconds(found, number))
+    number, last = int(found["number"] or found["count"] or found["done"]), int(found["last"] or found["whole"] or 0)
+    behind = title_of((found["behind"] or found["beside"] or b"").lstrip(b", "))
+    return Drawn(title, behind, line, number, last, _seconds(found, number))
 
 
 def _seconds(found: re.Match[bytes], number: int) -> float:
     """The clock shows whole seconds; the rate more, where it is the mean of all."""
-    shown = value_of((found["elapsed"] or found["since"]).decode(), "clock")
+    shown = value_of((found["elapsed"] or found["since"] or found["spent"]).decode(), "clock")
     try:
         per_s, s_per = float(found["per_s"] or 0), float(found["s_per"] or 0)
     except ValueError:

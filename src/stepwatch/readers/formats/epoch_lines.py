@@ -26,7 +26,7 @@ from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 
 _EPOCH = Pattern(
-    r"(?i)[^\w{\[(]{0,8}(?P<starts>start(?:ing|ed)? |begin(?:ning)? )?(?:train(?:ing)? )?epoch[\s:=#\[]{0,4}"
+    r"(?i)(?:[^\w{\[(]{0,8}|\[)(?P<starts>start(?:ing|ed)? |begin(?:ning)? )?(?:train(?:ing)? )?epoch[\s:=#\[]{0,4}"
     r"(?P<epoch>\d{1,6})(?![\d.%])(?: ?(?:/|of) ?(?P<last>\d{1,6}))?(?![\d.%])(?P<rest>.*)"
 )
 _LEARNT = Pattern(r"(?i)(?:loss|acc(?:uracy)?|perplexity|ppl)(?![a-z])")
@@ -35,8 +35,9 @@ _TOOK = Pattern(
     r"(?i)(?:\b(?:time(?: taken| cost)?|took|cost time|duration)[ :=]{1,3}"
     r"|(?<![^ ])[\[(](?=[\d.]{1,12} ?s\w{0,6}[\])]))"
     r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)|(?P<seconds>\d{1,9}(?:\.\d{1,9})?) ?(?:s|sec|secs|seconds)\b)"
-    # Without a unit only what was not rounded, as Python's clock gives it: minutes would have been.
-    r"|\bepoch[ _]time[ :=]{1,3}(?P<bare>\d{1,9}\.\d{3,9})(?![\d:]| ?[a-z])"
+    # Without a unit it is seconds, as Python's clock gives them: who writes minutes has divided, and says so.
+    # That of a batch is shorter, and its mean stands behind it.
+    r"|\b(?:(?:epoch|total)[ _])?time[ :=]{1,3}(?P<bare>[1-9]\d{0,8}\.\d{2,9})(?![\d:]| ?(?:m|h|%|\())"
 )
 _DONE = Pattern(r"(?i)\W{0,8}training (?:of \w{1,40} )?(?:is |was )?(?:done|finished|completed?|over)\b")
 _TOTAL = Pattern(
@@ -266,7 +267,9 @@ def _have_results(lines: list[_Line], kept: list[_Kept]) -> bool:
 
 def _ends(kept: list[_Kept]) -> list[_Line]:
     """The lines with which epochs end: with their own time, else with results, else those with which the next start."""
-    counted = _counted(kept)
+    counted = [
+        [each._replace(took_s=math.nan) for each in lines] if _contradicts(lines) else lines for lines in _counted(kept)
+    ]
     results = [lines for lines in counted if not lines[0].starts]
     for lines in sorted(results, key=len, reverse=True):
         if all(each.took_s > 0 for each in lines) and not _is_running([each.took_s for each in lines]):
@@ -294,6 +297,13 @@ def _counts(lines: list[_Line]) -> bool:
 def _is_running(took_s: list[float]) -> bool:
     """Whether the time is that since the beginning: each is at least half of the first more than the one before."""
     return all(b - a > took_s[0] / 2 for a, b in pairwise(took_s))
+
+
+def _contradicts(lines: list[_Line]) -> bool:
+    """Whether the clock in front of the lines shows that their times are in another unit than seconds."""
+    ratios = sorted((b.clock_s - a.clock_s) / b.took_s for a, b in pairwise(lines) if b.epoch > a.epoch)
+    middle = ratios[len(ratios) // 2] if ratios else math.nan
+    return middle > 10 or middle < 0.1
 
 
 def _next_starts(lines: list[_Line], kept: list[_Kept]) -> list[_Line]:

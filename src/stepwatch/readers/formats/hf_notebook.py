@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from stepwatch.readers.formats.trainer_rows import cards_of
 from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.text.block import Block, read_number
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Timing, Traits
@@ -32,13 +32,12 @@ _LABEL = Line(
     r", Epoch {epoch:decimal}/{epochs:decimal}\]"
 )
 _HEADER = Pattern(rb"(?m)^(?P<first>Step|Epoch)\tTraining Loss(?P<evaluated>\tValidation Loss)?")
-_ROW = Pattern(
-    rb"(?m)^(?P<place>\d{1,12}(?:\.\d{1,6})?)\t(?P<loss>[^\t\n]{1,20})(?:\t(?P<next>[^\t\n]{1,20}))?[^\n]*\n?"
-)
+_ROWS = Pattern(rb"(?:\d{1,12}(?:\.\d{1,6})?\t[^\t\n]{1,20}+[^\n]*+\n?)*+")
 _ENDED = Pattern(
     rb"(?m)(?:TrainOutput\(global_step=(?P<step>\d{1,12}),[^\n]{0,200}?)?"
     rb"'train_runtime': (?P<runtime>\d{1,9}(?:\.\d{1,9})?)"
-    rb"|^(?P<used>\d{1,9}\.\d{1,9}) seconds used for training\."  # unsloth's notebooks
+    rb"|^(?P<used>\d{1,9}\.\d{1,9}) seconds used for training\.",  # unsloth's notebooks
+    holds=(b"train_runtime", b"seconds used"),
 )
 _BEHIND = Pattern(  # what stands below a training that has returned: a word of it, or the bar of an evaluation
     rb"(?mi)^[^\n\w]{0,8}(?:(?:model )?training (?:is |has )?(?:been )?(?:complete|finish|done|over)|early stopp)"
@@ -71,17 +70,17 @@ class NotebookFormat(LineFormat):
         labels = super().sniff(head)
         if labels < 1:
             return labels
-        tables = sum(1 for header in _HEADER.finditer(head) for _ in _rows_below(head, header))
+        tables = sum(len(_columns(_rows_below(head, header))[0]) for header in _HEADER.finditer(head))
         return labels + tables + sum(1 for _ in _RESULT.finditer(head))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         super().parse(text, first_line, records)
         for header in _HEADER.finditer(text):
             begin = first_line + text.count(b"\n", 0, header.start()) + 1
-            for line, row in enumerate(_rows_below(text, header), begin):
-                loss, val_loss = _number(row["loss"]), _number(row["next"]) if header["evaluated"] else math.nan
-                by_epoch, evaluated = header["first"] == b"Epoch", header["evaluated"] is not None
-                records.keep_row("table", line, float(row["place"]), by_epoch, loss, evaluated, val_loss)
+            place, loss, val_loss = _columns(_rows_below(text, header))
+            by_epoch, evaluated = (np.array(told) for told in (header["first"] == b"Epoch", bool(header["evaluated"])))
+            val_loss = np.where(evaluated, val_loss, np.nan)
+            records.keep("table", np.arange(len(place)) + begin, place, by_epoch, loss, evaluated, val_loss)
         for end in _ENDED.finditer(text):
             line = first_line + text.count(b"\n", 0, end.start())
             records.keep_row("ended", line, _number(end["runtime"] or end["used"]), _number(end["step"]))
@@ -118,17 +117,17 @@ class NotebookFormat(LineFormat):
                 training = training._replace(ended=True)
                 records.events += [Fact(int(over[0]), OVER, True)]
             number = np.minimum(number, training.done)
-            for row, at in zip(own[own[:, 4] > 0], number[own[:, 4] > 0].tolist(), strict=True):
-                val_loss = None if math.isnan(row[5]) else float(row[5])
-                records.events.append(Evaluation(line=int(row[0]), at=at, val_loss=val_loss))
+            evaluated = own[:, 4] > 0
+            for (line, *_, val_loss), at in zip(own[evaluated].tolist(), number[evaluated].tolist(), strict=True):
+                records.events.append(Evaluation(int(line), at, val_loss=None if math.isnan(val_loss) else val_loss))
             if not training.ended:  # an error before a training, or after its end, is that of another cell
                 records.events += [fault for fault in faults if label[0] < fault.line < end]
-            line, loss = own[:, 0].astype(np.int64), own[:, 3]
+            lines, loss = own[:, 0].astype(np.int64), own[:, 3]
             if not len(number) or number[-1] < training.done:
-                after = int(line[-1]) if len(line) else training.line
-                number, line = np.append(number, training.done), np.append(line, after)
+                after = int(lines[-1]) if len(lines) else training.line
+                number, lines = np.append(number, training.done), np.append(lines, after)
                 loss = np.append(loss, np.nan)
-            records.add_rows(number=number, time_s=np.full(len(number), training.mean_s), loss=loss, line=line)
+            records.add_rows(number=number, time_s=np.full(len(number), training.mean_s), loss=loss, line=lines)
             facts = {
                 "process": training.line, "mean_of_run": True, "first_covers": int(number[0]) - training.begin,
                 **({"resume": True} if training.begin else {}),
@@ -140,11 +139,28 @@ class NotebookFormat(LineFormat):
             ]
 
 
-def _rows_below(text: bytes, header: re.Match[bytes]) -> Iterator[re.Match[bytes]]:
+def _rows_below(text: bytes, header: re.Match[bytes]) -> bytes:
     begin = text.find(b"\n", header.end()) + 1
-    while (row := _ROW.compiled.match(text, begin)) is not None and begin:
-        yield row
-        begin = row.end()
+    rows = _ROWS.match(text, begin) if begin else None
+    return rows[0] if rows is not None else b""
+
+
+def _columns(rows: bytes) -> tuple[Floats, Floats, Floats]:
+    """The first three cells of each row; nan where one is no number."""
+    block = Block.of(rows)
+    tabs = np.append(np.flatnonzero(block.octets == ord("\t")), [len(rows)] * 3)
+    first = np.searchsorted(tabs, block.starts)
+    ends = [np.minimum(tabs[first + place], block.ends) for place in range(3)]
+    begins = [block.starts, ends[0] + 1, ends[1] + 1]
+    place, loss, other = (_numbers(block, begin, end) for begin, end in zip(begins, ends, strict=True))
+    return place, loss, other
+
+
+def _numbers(block: Block, begins: Ints, ends: Ints) -> Floats:
+    fits, stops, values = read_number(block, np.minimum(begins, len(block.text)))
+    for row in np.flatnonzero(~fits | (stops != ends)).tolist():
+        values[row] = _number(block.text[begins[row] : ends[row]])
+    return values
 
 
 def _is_shown_again(labels: Floats, tables: list[Floats]) -> bool:

@@ -6,8 +6,11 @@ TRL's trainers have the time of their steps too.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +34,9 @@ _FACTS = (
     ("max_steps", "max_iters"), ("logging_steps", "log_interval"), ("train_batch_size", "batch_size"),
     ("eval_steps", "eval_interval"),
 )  # fmt: skip
+_BOUNDED = ("runtime", "step", "steps")
+_State = tuple[list[dict[str, float]], dict[str, float]]
+"""The entries of the log_history, and the numbers beside it."""
 _Entries = list[tuple[int, dict[str, float]]]
 """Rows of the log_history, with their number for a line."""
 
@@ -53,9 +59,8 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 def finish(first_line: int, records: Records) -> None:
     text, records.held = records.held, b""
-    rows = (dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text))
+    rows, top = _whole(text) or _torn(text)
     entries = list(enumerate(row for row in rows if "step" in row))  # their number for a line: often all are on one
-    top = dict(_pairs(_ENTRY.sub(b"", text)))
     if not entries and is_cut_json(text):
         raise cut_off("trainer_state.json")
     if not entries and _MARKS.search(text):
@@ -67,19 +72,44 @@ def finish(first_line: int, records: Records) -> None:
     _tell(entries, top, records)
 
 
+def _whole(text: bytes) -> _State | None:
+    """The numbers of a state as it was written; None where it is cut, or there is another text around it."""
+    try:
+        state = json.loads(text, parse_int=float)
+        history = state.pop("log_history")
+        rows = history if _are_numbers(history) else [dict(_pairs(json.dumps(row).encode())) for row in history]
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
+        return None
+    return rows, dict(_pairs(json.dumps(state).encode()))
+
+
+def _are_numbers(history: list[dict[str, Any]]) -> bool:
+    """Whether all values are numbers that can be, none of them in quotes: there may be very many."""
+    keys = {key for row in history for key in row}
+    bounded = [row[key] for key in keys if key.endswith(_BOUNDED) for row in history if key in row]
+    return {*map(type, chain.from_iterable(row.values() for row in history))} == {float} and (
+        not bounded or 0 <= min(bounded) <= max(bounded) <= LARGEST_KEPT
+    )
+
+
+def _torn(text: bytes) -> _State:
+    """The same of a part of a state."""
+    return [dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text)], dict(_pairs(_ENTRY.sub(b"", text)))
+
+
 def _pairs(body: bytes) -> Iterator[tuple[str, float]]:
     for pair in _PAIR.finditer(body):
         try:
             key, value = pair["key"].decode("utf-8", "replace"), float(pair["value"])
         except ValueError:
             continue
-        bounded = key.endswith(("runtime", "step", "steps"))
-        if not bounded or 0 <= value <= LARGEST_KEPT:
+        if 0 <= value <= LARGEST_KEPT or not key.endswith(_BOUNDED):
             yield key, value
 
 
 def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
-    evaluations = [(line, row) for line, row in entries if any(_RUNTIMES.fullmatch(key.encode()) for key in row)]
+    runtimes = {key for key in {key for _, row in entries for key in row} if _RUNTIMES.fullmatch(key.encode())}
+    evaluations = [(line, row) for line, row in entries if not runtimes.isdisjoint(row)]
     ended = [(line, row) for line, row in entries if "train_runtime" in row]
     mean = _mean(ended[-1], evaluations) if ended else math.nan
     rows = [(line, row) for line, row in entries if "loss" in row]
@@ -90,10 +120,12 @@ def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
         records.events += [Fact(rows[-1][0], "told_s", told)] * math.isfinite(told)
     if math.isfinite(mean) and ended[-1][1]["step"] > max((row["step"] for _, row in rows), default=0):
         rows.append(ended[-1])  # the last steps are fewer than those between two losses
-    for line, row in rows:
-        loss = row.get("loss", math.nan)
-        loss = math.inf if "loss" in row and not math.isfinite(loss) else loss
-        records.add_row(number=row["step"], line=line, time_s=row["step_time"] if each_timed else mean, loss=loss)
+    loss = np.array([row.get("loss", math.nan) for _, row in rows])
+    loss[~np.isfinite(loss) & np.array(["loss" in row for _, row in rows], bool)] = math.inf
+    records.add_rows(
+        number=np.array([row["step"] for _, row in rows]).astype(np.int64), line=np.array([line for line, _ in rows]),
+        time_s=np.array([row["step_time"] if each_timed else mean for _, row in rows]), loss=loss,
+    )  # fmt: skip
     for line, row in evaluations:
         found = next((v for k, v in row.items() if k.startswith("eval_") and k.endswith("loss")), None)
         records.events.append(Evaluation(line=line, at=int(row["step"]), val_loss=found, took_s=_took(row)))
@@ -103,7 +135,6 @@ def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
     if not (every >= 1 and any(row["step"] % every == 0 for _, row in evaluations)):  # told even where it never does
         top = top | {"eval_steps": 0}
     _tell_facts(rows, top, records, math.isfinite(mean))
-    records.flush_rows()
 
 
 def _mean(end: tuple[int, dict[str, float]], evaluations: _Entries) -> float:

@@ -30,6 +30,7 @@ _OBJECT = Line(
 _KEYS = ("epoch", "iter", "step", "time", "data_time", "loss", "lr")
 _SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}\}\s*$', holds=(b'{"',))
 _TRAINED, _VALIDATED = b'"mode": "train"', b'"mode": "val"'
+_CONFIGS = b'"config": ', b'"env_info": '
 _LENGTH = Pattern(rb"(?:max_epochs|total_epochs)(?: = |=)(\d{1,9})")
 _ROWS, _ENDS, _EVALUATED = "rows", "ends", "evaluated"
 
@@ -45,19 +46,24 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """Objects of training have few shapes, and are read together; those of validation, and odd ones, one by one."""
+    """Objects of training have few shapes, and are read together; odd ones one by one."""
     block = Block.of(text)
-    validated = block.holding(block.filled, (_VALIDATED,))
-    left = block.without(block.filled, validated)
-    for _, lines, found in alike(block, left, (_OBJECT,), prefixes=False):
+    whole = (block.octets[block.starts] == ord("{")) & (block.octets[block.ends - 1] == ord("}"))
+    left = block.without(block.filled, block.holding(block.filled, _CONFIGS))
+    untrained = block.without(left, block.holding(left, (b'"lr":', b'"loss":')))
+    evaluated = np.union1d(block.holding(left, (_VALIDATED,)), block.holding(untrained, (b'"time":',)))
+    evaluated = evaluated[whole[evaluated]]
+    records.keep(_EVALUATED, evaluated + first_line)
+    odd = block.without(block.filled, evaluated)
+    for _, lines, found in alike(block, block.without(left, evaluated), (_OBJECT,), prefixes=False):
         if bool(((found["time_s"] > 0) & (found["time_s"] <= LONGEST_TIME_S)).all()) and {"lr", "loss"} <= set(found):
             unknown = np.full(len(lines), np.nan)
             columns = (found.get(name, unknown) for name in ("epoch", "place", "step", "time_s", "data_s", "loss"))
             records.keep(_ROWS, lines + first_line, *columns)
-            left = block.without(left, lines)
-    for line, letters, numbers in objects(block, np.union1d(left, validated), first_line, _KEYS):
+            odd = block.without(odd, lines)
+    for line, letters, numbers in objects(block, odd, first_line, _KEYS):
         epoch, place, step, time, data = (numbers.get(key, math.nan) for key in _KEYS[:5])
-        if b'"config": ' in letters or b'"env_info": ' in letters:
+        if any(config in letters for config in _CONFIGS):
             for told in _LENGTH.finditer(letters):
                 records.keep_row(_ENDS, line, float(told[1]))
         elif _VALIDATED in letters or ("lr" not in numbers and "loss" not in numbers):
@@ -91,12 +97,9 @@ def finish(first_line: int, records: Records) -> None:
         told = ends[ends[:, 0] < line[row], 1]
         if len(told) and per_epoch > 0:
             records.events.append(Fact(int(line[row]), "max_iters", int(told[-1] * per_epoch)))
-    above = np.searchsorted(line, evaluated) - 1
-    records.events += [
-        Evaluation(line=int(place), at=int(number[row]))
-        for place, row in zip(evaluated, above, strict=True)
-        if row >= 0
-    ]
+    evaluated = evaluated[evaluated > line[0]]
+    at = number[np.searchsorted(line, evaluated) - 1].astype(np.int64)
+    records.events += map(Evaluation, evaluated.astype(np.int64).tolist(), at.tolist())
     records.add_rows(number=number.astype(np.int64), time_s=time, loss=loss, line=line.astype(np.int64))
     records.keep(INSIDE, line, np.minimum(data, time), np.full(len(line), np.nan))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
+from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits
@@ -35,24 +36,32 @@ _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
 class Modded(LineFormat):
+    def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
+        """A validation tells the last step and the clock when it began; the first of all begins a run."""
+        if statement is not VALIDATION:
+            return super().add_events(statement, lines, found, records)
+        fits = (found["at"] <= LARGEST_KEPT) & (found["last"] <= LARGEST_KEPT)
+        line, found = lines[fits], {name: column[fits] for name, column in found.items()}
+        at, last = found["at"].astype(np.int64), found["last"].astype(np.int64)
+        for row in np.flatnonzero(at == 0).tolist():
+            records.events.append(Fact(line=int(line[row]), name="max_iters", value=int(last[row]), header=True))
+        records.keep(_PLANNED, line[at > 0], at[at > 0], last[at > 0])  # the same in most lines: see finish
+        stamps = found["stamp_s"].tolist() if "stamp_s" in found else repeat(None)
+        told = line.tolist(), at.tolist(), repeat(None), found["val_loss"].tolist(), repeat(None), stamps
+        records.events += map(Evaluation, *told)
+        clock = found["time_ms"] / 1e3 if "time_ms" in found else found["time_s"]
+        timed = (clock >= 0) & (clock <= LONGEST_TIME_S)
+        records.keep(CLOCKS_OF_VALIDATIONS, line[timed], at[timed], clock[timed])
+        return fits
+
     def add_event(
         self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
     ) -> bool:
-        """A validation tells the last step and the clock when it began; the first of all begins a run."""
         if statement is not VALIDATION:
             return super().add_event(statement, values, stamp, number, records)
-        if values["at"] > LARGEST_KEPT or values["last"] > LARGEST_KEPT:
-            return False
-        at, last = int(values["at"]), int(values["last"])
-        if at == 0:
-            records.events.append(Fact(line=number, name="max_iters", value=last, header=True))
-        else:  # the same in most lines: see finish
-            records.keep_row(_PLANNED, number, at, last)
-        records.events.append(Evaluation(number, at, None, values["val_loss"], None, stamp))
-        clock = values["time_ms"] / 1e3 if "time_ms" in values else values["time_s"]
-        if 0 <= clock <= LONGEST_TIME_S:
-            records.keep_row(CLOCKS_OF_VALIDATIONS, number, at, clock)
-        return True
+        told = values if stamp is None else values | {"stamp_s": stamp}
+        columns = {name: np.array([value]) for name, value in told.items()}
+        return bool(self.add_events(statement, np.array([number]), columns, records)[0])
 
     def sniff(self, head: bytes) -> float:
         """Some of its logs hold nothing but the lines of validation."""

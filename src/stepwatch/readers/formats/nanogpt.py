@@ -24,7 +24,7 @@ from stepwatch.readers.text.faults import fault_in, may_be_fault
 from stepwatch.readers.text.line import Found, Line
 from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits, UnreadLines
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
@@ -39,7 +39,7 @@ _ITERATION = Line(  # forks print the pieces in any order
 )
 _BARE_ITERATION = Line("{number} | loss {loss} | lr {word} | {time_ms}ms | mfu {mfu}%")  # of llama2.c
 _EVALUATION = Pattern(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
-_PLAIN_EVALUATION = Line("step {at}: train loss {train_loss}, val loss {val_loss}{end}")
+_PLAIN_EVALUATION = Line("step {at}: train loss {train_loss}[ {name}], <val;test> loss {val_loss}[ {name}]{end}")
 _PLAIN_SAVE = Line("saving checkpoint to {word}{end}")
 _FORK_EVALUATION = Pattern(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
 _SAVING = Pattern(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
@@ -95,6 +95,7 @@ _OWN_TIME = Pattern(
 )
 _OWN_REMARKS = Pattern(r"eta \S.{0,80} at iter \d{1,12}$|checkpoint at \d{1,12}: (?:not written|left out)|note: ")
 _OWN_SETTINGS = frozenset({"seed", "eval_batch_size", "eval_splits", "checkpoint_interval", "keep", "on_nan"})
+_BUSY = "busy_when_logging"
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
@@ -123,9 +124,15 @@ def _seconds(found: Found, line: str) -> float | None:
     name = next((name for name in _UNITS if name in values), None)
     if name is None or values["number"] > LARGEST_KEPT:
         return None
-    begin = next(begin for begin, _, field in found.spans if field.name == name)
     seconds = values[name] / _UNITS[name]
-    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
+    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _is_total(found, line) else None
+
+
+def _is_total(found: Found, line: str) -> bool:
+    """Whether the only time is that since the start."""
+    begins = {field.name: begin for begin, _, field in found.spans}
+    first = next((begins[name] for name in _UNITS if name in begins), 0)
+    return _TOTAL.search(line[:first]) is not None
 
 
 _TOTAL = Pattern(r"\btotal time:?\s*$")
@@ -175,18 +182,19 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             ]
         left = block.without(left, lines)
     joined_until = -1
-    strange: set[bytes] = set()  # lines of other programs, which are as strange with other digits
+    strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they tell, with other digits too
     for index in left.tolist():
         if index <= joined_until:
             continue
-        line = _text(block, index)
-        kind = block.line(index).translate(ONE_DIGIT)
+        letters = block.line(index)
+        line, kind = _text(letters), letters.translate(ONE_DIGIT)
         if kind in strange:
             records.add_unread(index + first_line, line)
+            records.events += [fact._replace(line=index + first_line) for fact in strange[kind]]
             continue
         if _is_broken(line):
             last = min(index + _MOST_WRAPS, len(block.starts) - 1)
-            following = [_text(block, i) for i in range(index + 1, last + 1)]
+            following = [_text(block.line(i)) for i in range(index + 1, last + 1)]
             line, joined, certain = _rejoined(line, following)
             if more_follows and not certain:
                 records.held = block.text[block.starts[index] :]
@@ -195,21 +203,24 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
         known = len(records.events)
         if line.strip() and not _parse_line(line, index + first_line, records):
             records.add_unread(index + first_line, line)
-            if joined_until < index and known == len(records.events) and not may_be_fault(line):
-                strange.add(kind)
+            told = records.events[known:]
+            lasting = all(isinstance(event, Fact) and event.name == _BUSY for event in told)
+            if joined_until < index and lasting and not may_be_fault(line):
+                strange[kind] = told
     records.flush_rows()
 
 
-def _text(block: Block, index: int) -> str:
+def _text(line: bytes) -> str:
     """A line; of one too long to be a log's own both ends: noise without an end may stand before an iteration."""
-    line, half = block.line(index), LONGEST_LINE // 2
+    half = LONGEST_LINE // 2
     return (line if len(line) <= LONGEST_LINE else line[:half] + b"\n" + line[-half:]).decode("utf-8", "replace")
 
 
 def _is_whole(block: Block, lines: Ints) -> np.ndarray:
     """Whether the rest of these lines, which are of one shape, cannot stand on the next."""
     first = block.line(int(lines[0])).decode("utf-8", "replace")
-    if "total time" in first:  # of which a pattern tells whether it is the only time
+    found = _ITERATION.find(first)
+    if found is not None and _is_total(found, first):
         return np.zeros(len(lines), bool)
     if not _is_broken(first):
         return np.ones(len(lines), bool)
@@ -312,7 +323,7 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
     if _CARD.search(line[:300]):
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
     if rest.startswith("Gradient norm"):
-        records.events.append(Fact(line=number, name="busy_when_logging", value=True))
+        records.events.append(Fact(line=number, name=_BUSY, value=True))
     return not rest.strip(".…` ")
 
 

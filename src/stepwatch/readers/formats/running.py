@@ -18,6 +18,7 @@ from stepwatch.run import Floats, Ints, repeated
 SMOOTHING = 0.3  # tqdm's own
 WHOLE_SECONDS = 0.5
 _KEPT = 1 - SMOOTHING
+_LONG = 100.0  # times the doubt of a clock: what it shows is then right to two digits
 _PRINTED = 0.02  # what the digits of a rate may hide over a span
 
 
@@ -116,6 +117,14 @@ def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     times[begins] = laps.elapsed_s[begins] / np.where(laps.done > 0, laps.done, laps.number[begins])
     for lap in np.flatnonzero((laps.done == 0) & (laps.lengths > 1)).tolist():
         times[begins[lap]] = median(times[begins[lap] + 1 : ends[lap]])
+    # A first row so early that its clock tells nothing is one with those behind it; that of the run shows its start.
+    early = laps.elapsed_s[begins] < _LONG * laps.error_s[begins]
+    for lap in np.flatnonzero(early & (laps.done > 0) & (laps.lengths > 1) & (begins > 0)).tolist():
+        rows = slice(int(begins[lap]), int(ends[lap]))
+        far = laps.elapsed_s[rows] >= _LONG * laps.error_s[rows]
+        row = rows.start + (int(np.argmax(far)) if far.any() else len(far) - 1)
+        if row not in apart:
+            times[rows.start : row + 1] = laps.elapsed_s[row] / laps.number[row]
     # Few steps behind a first row that has most of them, in less than the clock shows: the mean of all is known.
     last = ends - 1
     unseen = laps.elapsed_s[last] - laps.elapsed_s[begins] <= laps.error_s[last] + laps.error_s[begins]
@@ -233,7 +242,7 @@ def _smoothed(values: Floats, first: float) -> Floats:
 def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[int]) -> Floats:
     """Mean times between rows whose span is long against the doubts of its ends; the fixed rows end a span."""
     elapsed = np.maximum.accumulate(elapsed_s)
-    long_enough = np.maximum.accumulate(elapsed - 100.0 * error_s)  # a time is then right to two digits
+    long_enough = np.maximum.accumulate(elapsed - _LONG * error_s)
     following = np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)).tolist()
     last = len(elapsed) - 1
     anchors = [0]

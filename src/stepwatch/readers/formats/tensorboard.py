@@ -22,7 +22,7 @@ from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
 from stepwatch.sources import is_event_file
 
 _LOSSES = (
@@ -40,6 +40,7 @@ _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
 _OF_EPOCHS = "epoch_"
 _OF_TRAINING = ("train/box", "train/cls", "train/dfl")
 _LEAST_APART = 0.01  # of the time: what is logged in two calls, one behind the other, is less
+_LEAST_LAPS = 3
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
 _AT_THE_START = "args" + _TEXT  # Hugging Face writes it when the training begins
@@ -169,6 +170,22 @@ class Events:
         # Ranks that log the same step do so at one moment.
         if 2 * int(same.sum()) > len(step) > 0 and (np.diff(step) >= 0).all() and 2 * gaps[same].sum() > gaps.sum():
             self.scalars = self.scalars._replace(step=np.searchsorted(wall, self.scalars.wall_s, side="right"))
+            return
+        # Steps that are counted from the beginning again in each epoch go on: all of these are equally long, and follow
+        # on each other in one process. Two may be two trainings.
+        begins = np.append(0, np.flatnonzero(np.diff(step) < 0) + 1)
+        if len(begins) < _LEAST_LAPS:
+            return
+        first, last = step[begins], step[np.append(begins[1:], len(step)) - 1]
+        pauses = wall[begins[1:]] - wall[begins[1:] - 1]
+        began = np.searchsorted(wall, [text.wall_s for text in self.texts])
+        short = (pauses < (wall[begins[1:] - 1] - wall[begins[:-1]]) / 2).all() and not np.isin(began, begins[1:]).any()
+        if short and (first == first[0]).all() and (last[:-1] == last[0]).all():
+            apart = usual_distance(step) or 1
+            length = int(last[0] - first[0]) + apart
+            number = step + length * (np.searchsorted(begins, np.arange(len(step)), side="right") - 1)
+            at = np.maximum(np.searchsorted(wall, self.scalars.wall_s, side="right") - 1, 0)
+            self.scalars = self.scalars._replace(step=number[at])
 
     def _counts_epochs(self, rows: _Track, evaluations: list[Evaluation]) -> bool:
         """Whether a step is an epoch: Keras calls it so, or each next one has been evaluated.

@@ -53,6 +53,7 @@ _PLANNED = Pattern(
     rb"|(?:\btrain\w*[^\n]{0,30}[ (]|\()(?P<length>\d{1,6}) epochs\b"
 )
 _COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
+_FROM_ZERO = Pattern(rb"(?<=/)\d{1,6}(?= *\Z)")  # Lightning writes the number of the last epoch beside Rich's bars
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _CHECK = Pattern(rb"(?i)\b(?:val|valid|validation|eval|evaluation|test|dev)(?:\b|_)|\bacc(?:uracy)?\b")
 _BEGINS_WITH_CHECK = Pattern(rb"(?i)\W{0,8}(?:val|valid|validation|eval|evaluation|test|testing)(?:\b|_)")
@@ -108,7 +109,10 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     beside = []
     for found, title in found_in(text):
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
-        beside.append(text[end:begin])
+        above = text[end:begin]
+        if found["whole"]:
+            above = _FROM_ZERO.compiled.sub(lambda last: b"%d" % (int(last[0]) + 1), above)
+        beside.append(above)
         end = found.end()
         records.kept.append(drawn(found, title, int(numbers[row])))
     rest = b"".join([*beside, text[end:]])

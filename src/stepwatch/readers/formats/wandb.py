@@ -112,9 +112,10 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def finish(first_line: int, records: Records) -> None:
-    if is_cut_json(records.held):
+    text, records.held = records.held, b""
+    summary = _object(text)
+    if not summary and is_cut_json(text):
         raise cut_off(_SUMMARY)
-    summary, records.held = _object(records.held), b""
     step, runtime = _step(summary), _first(summary, _RUNTIMES)
     if not (step and runtime and step >= 1 and runtime > 0 and step < 1e15):
         return
@@ -131,14 +132,15 @@ def finish(first_line: int, records: Records) -> None:
 
 def step_key(names: Iterable[str]) -> str | None:
     """What counts the steps: one of the usual names, else another that says so."""
-    names = list(names)
-    others = sorted(name for name in names if _OTHER_STEPS.fullmatch(name))
-    return next((name for name in (*_STEPS, *others) if name in names), None)
+    names = set(names)
+    usual = next((name for name in _STEPS if name in names), None)
+    return usual or min(filter(_OTHER_STEPS.fullmatch, names), default=None)
 
 
 def _step(summary: Mapping[str, object]) -> float | None:
     """How far the run came."""
-    counts = {name: count for name in summary if (count := _first(summary, (name,))) is not None and count % 1 == 0}
+    named = (name for name in summary if name in _STEPS or _OTHER_STEPS.fullmatch(name))
+    counts = {name: count for name in named if (count := _first(summary, (name,))) is not None and count % 1 == 0}
     name = step_key(counts)
     return None if name is None else counts[name]
 

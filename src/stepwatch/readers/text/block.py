@@ -142,8 +142,9 @@ def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = Fal
     # and 64 bits 18 digits.
     doubtful = (mantissa >= 1 << 53) | (digits > 18) | (np.abs(places) >= len(_TENS))
     if doubtful.any():
-        for row in np.flatnonzero(doubtful & fits).tolist():
-            value[row] = abs(float(block.text[begin[row] : at[row]].replace(b",", b"")))
+        rows = np.flatnonzero(doubtful & fits)
+        spans = zip(begin[rows].tolist(), at[rows].tolist(), strict=True)
+        value[rows] = [abs(float(block.text[first:end].replace(b",", b""))) for first, end in spans]
     if negative.any():
         value = np.where(negative, -value, value)
     if nan and not fits.all():

@@ -14,7 +14,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
-from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in, names_fault_by_number
 from stepwatch.readers.text.line import Line, value_of
 from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
@@ -119,13 +119,7 @@ class LineFormat:
         events, unplaced = len(records.events), len(records.unplaced)
         for statement, lines, found in alike(block, left, self.together, prefixes=self.prefixes):
             if statement not in self.iterations:  # else with numbers that none can have
-                stamps = found.pop("stamp_s").tolist() if "stamp_s" in found else [None] * len(lines)
-                columns = np.array([*found.values()]).reshape(len(found), len(lines))
-                known = [
-                    self.add_event(statement, dict(zip(found, values, strict=True)), stamp, number, records)
-                    for number, stamp, values in zip(numbers[lines].tolist(), stamps, columns.T.tolist(), strict=True)
-                ]
-                left = block.without(left, lines[known])
+                left = block.without(left, lines[self.add_events(statement, numbers[lines], found, records)])
         rows: list[dict[str, float]] = []
         silent: set[bytes] = set()  # lines without a meaning have none with other digits
         for index, number in zip(left.tolist(), numbers[left].tolist(), strict=True):
@@ -214,6 +208,16 @@ class LineFormat:
             if found is not None and self.add_event(statement, found.values(), stamp_of(prefix), number, records):
                 return True
         return False
+
+    def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
+        """Adds what these lines say that fit the statement; which of them have numbers that can be."""
+        stamps = found.pop("stamp_s").tolist() if "stamp_s" in found else [None] * len(lines)
+        columns = np.array([*found.values()]).reshape(len(found), len(lines))
+        known = [
+            self.add_event(statement, dict(zip(found, values, strict=True)), stamp, number, records)
+            for number, stamp, values in zip(lines.tolist(), stamps, columns.T.tolist(), strict=True)
+        ]
+        return np.array(known, bool)
 
     def add_event(
         self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records

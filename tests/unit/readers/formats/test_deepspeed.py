@@ -232,3 +232,13 @@ def test_the_pipeline_prints_more_losses_than_one() -> None:
     assert run.iterations.number.tolist() == [100, 200, 300]
     assert run.iterations.time_s.tolist() == [0.936] * 3
     assert run.iterations.loss.tolist() == [5.5508] * 3
+
+
+@pytest.mark.parametrize("name", ["gradient_accumulation_steps", "per_device_train_batch_size"])
+def test_a_count_of_none_divides_nothing(name: str) -> None:
+    """Found by damaging logs: a command line with a zero."""
+    text = f"cmd = deepspeed main.py --{name} 0 --max_seq_len 256\n"
+    for rows in (LATENCY.format(0.5) * 4, "".join(E2E.format(0, step, 3.77) for step in range(4))):
+        assert len(the_run(text + rows).iterations) == 4
+    rates = config("train_batch_size", 64) + "".join(line(step, 32.0, 2.0 * step) for step in range(1, 6))
+    assert len(the_run(text + rates).iterations) == 5

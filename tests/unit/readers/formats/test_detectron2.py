@@ -88,6 +88,19 @@ def test_the_evaluation_behind_the_total_is_not_of_the_run() -> None:
     assert analyse(run).goodput.wall_s == pytest.approx(200, abs=1)
 
 
+def test_an_evaluation_by_hand_in_a_later_cell_is_none_of_the_run() -> None:
+    def evaluated(begin: float, end: float) -> str:
+        start = f"{clock(begin)} d2.evaluation.evaluator]: Start inference on 50 batches\n"
+        return start + f"{clock(end)} d2.evaluation.evaluator]: Total inference time: 0:00:01.50 (0.19 s)\n"
+
+    total = f"{clock(200)} d2.engine.hooks]: Total training time: 0:03:20 (0:00:00 on hooks)\n"
+    text = log([1.0] * STEPS) + total + evaluated(200, 204)
+    run = the_run(f"{text}--- end of cell ---\n{evaluated(330, 334)}")
+    assert [event.took_s for event in run.evaluations] == [4.0]
+    two_sets = the_run(log([1.0] * STEPS) + total + evaluated(200, 204) + evaluated(207, 210))
+    assert [event.took_s for event in two_sets.evaluations] == [7.0]
+
+
 def test_evaluations_and_saves_are_events_with_their_cost() -> None:
     run = the_run(log([1.0] * STEPS, evaluate=100))
     assert [(event.at, event.took_s) for event in run.evaluations] == [(100, 10.0), (200, 10.0)]

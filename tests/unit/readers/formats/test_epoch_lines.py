@@ -212,7 +212,7 @@ def test_a_time_that_was_not_rounded_is_in_seconds(name: str) -> None:
     assert run.iterations.number.tolist() == list(range(1, 13))
     assert run.iterations.time_s.tolist() == pytest.approx([45 + n / 100 for n in range(12)])
     assert run.settings.count("max_iters") == 12
-    for took in ("45.25", "45", "45.250 min", "45.250m"):  # may be minutes
+    for took in ("45", "45.250 min", "45.250m"):  # may be minutes
         with pytest.raises(NoIterations):
             runs_of(*(form.format(n=n, name=name, took=took) for n in range(12)))
 
@@ -247,3 +247,23 @@ def test_the_last_epoch_that_starts_ends_with_the_training() -> None:
     runs = runs_of(*lines)
     assert [run.iterations.number.tolist() for run in runs] == [list(range(1, 6)), list(range(1, 9))]
     assert [float(run.iterations.time_s.sum()) for run in runs] == pytest.approx([300.0, 360.0])
+
+
+@pytest.mark.parametrize("form", [
+    "[epoch:{n}/40] [loss:{loss}] [lr:0.1] [Time:[2026-03-04 09:00:00]] [total time:0:02:27]",
+                                  "Train epoch {n}, total time 147.02, accuracy:{loss}"])  # fmt: skip
+def test_a_total_of_the_epoch_is_its_time(form: str) -> None:
+    (run,) = runs_of("loading data", *(form.format(n=n, loss=2 - n / 100) for n in range(1, 11)))
+    assert run.iterations.number.tolist() == list(range(1, 11))
+    assert run.iterations.time_s.tolist() == pytest.approx([147.0] * 10, abs=0.1)
+
+
+def test_a_clock_shows_that_a_time_without_a_unit_is_not_in_seconds() -> None:
+    (run,) = runs_of(*dated("Epoch {n}: loss {loss}, time 1.00", 12))
+    assert run.iterations.time_s[1:].tolist() == pytest.approx([60.0] * 11)
+
+
+@pytest.mark.parametrize("time", ["Time 0.321", "Time 3.211 (3.302)", "time: 147.02 ms", "time 3.21h"])
+def test_the_time_of_a_batch_or_in_another_unit_is_not_that_of_the_epoch(time: str) -> None:
+    with pytest.raises(NoIterations):
+        runs_of(*(f"Epoch {n} {time} loss: 0.5" for n in range(1, 11)))

@@ -163,3 +163,16 @@ def test_rows_of_trl_have_the_time_of_their_steps(ended: bool) -> None:
     if not ended:
         with pytest.raises(NoIterations):
             analyse(the_run(document))
+
+
+@pytest.mark.parametrize("written", [lambda value: value, str], ids=["numbers", "in quotes"])
+def test_a_state_inside_another_text_tells_the_same(written: Any) -> None:
+    document = state(tokens=True)
+    document["log_history"] = [{key: written(value) for key, value in row.items()} for row in document["log_history"]]
+    for row in document["log_history"]:
+        row["step"] = int(row["step"])
+    text = json.dumps(document, indent=2)
+    (whole,), (torn,) = (read(from_text(each), "hf-state") for each in (text, f"cat trainer_state.json\n{text}"))
+    assert whole.iterations.loss.tolist() == torn.iterations.loss.tolist()
+    assert whole.iterations.time_s.tolist() == torn.iterations.time_s.tolist()
+    assert (whole.evaluations, whole.settings) == (torn.evaluations, torn.settings)

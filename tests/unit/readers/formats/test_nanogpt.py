@@ -378,3 +378,30 @@ def test_unknown_format_is_told_and_a_known_one_is_taken() -> None:
     with pytest.raises(UsageError, match="no log format"):
         read(from_text(LINE), "cobol")
     assert len(read(from_text(LINE), "nanogpt")) == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "iter {n}: loss 4.2279, time 44.46ms, mfu 3.30%, lr 6.00e-04, total time 4.54s\n",
+        "step {n}: train loss 2.9, test loss 2.9\niter {n}: loss 4.2279, time 44.46ms, mfu 3.30%\n",
+        "step {n}: train loss 2.9 BPC, val loss 2.9 BPC\niter {n}: loss 4.2279 BPC, time 44.46ms, mfu 3.30%\n",
+        "Gradient norm: 1.{n}\niter {n}: loss 4.2279, time 44.46ms, mfu 3.30%\n",
+        "iter 1{n:07d}: loss 4.2279, time 44.46ms, mfu 3.30%\n",
+        "iter {n}: loss 4.2279, time 44.461234567890123ms, mfu 3.30%\n",
+    ],
+    ids=["total time", "test loss", "units", "gradient norm", "eight digits", "many digits"],
+)
+def test_lines_of_forks_are_read_about_as_fast_as_nanogpts_own(lines: str) -> None:
+    """One by one they would take more than ten times as long."""
+
+    def spent(pattern: str) -> float:
+        text = "".join(pattern.format(n=n) for n in range(4000))
+        begin = time.process_time()
+        run = the_run(text)
+        assert (len(run.iterations), run.iterations.time_s[0]) == (4000, pytest.approx(0.04446, rel=1e-3))
+        return time.process_time() - begin
+
+    own = "step {n}: train loss 2.9, val loss 2.9\niter {n}: loss 4.2279, time 44.46ms, mfu 3.30%\n"
+    spent(lines)
+    assert min(spent(lines) for _ in range(3)) < 5 * min(spent(own) for _ in range(3))

@@ -387,3 +387,35 @@ def test_keras_calls_its_epochs_so() -> None:
     assert run.traits.counts_epochs
     assert run.iterations.number.tolist() == list(range(1, 31))
     assert run.iterations.time_s.tolist() == pytest.approx([2.5] * 30)
+
+
+def test_the_first_row_of_a_resumed_process_holds_its_start_wherever_it_counts_from() -> None:
+    data, now = start(BEGIN_S), BEGIN_S + 900.0
+    for epoch in range(101, 150):
+        now += 160.0
+        data += scalar(now, epoch, "train/loss", 2.0) + scalar(now + 0.5, epoch, "val/loss", 2.1)
+    analysis = analyse(the_run(data))
+    assert analysis.goodput.parts_s["stall"] == 0.0
+    assert analysis.goodput.parts_s["compile"] == pytest.approx(900.0, rel=0.02)
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_steps_that_are_counted_anew_in_each_epoch_go_on(every: int) -> None:
+    data, now = start(BEGIN_S), BEGIN_S + 5.0
+    for epoch in range(10):
+        for step in range(100):
+            now += 0.5
+            data += scalar(now, step, "train/loss", 2.0) if step % every == 0 else b""
+        now += 8.0
+        data += scalar(now, epoch, "val/loss", 2.1)
+    run = the_run(data)
+    analysis = analyse(run)
+    assert run.iterations.number[-1] == 1000 - every
+    assert analysis.costs.step_s.mid == pytest.approx(0.5, rel=0.01)
+    assert len(run.evaluations) == 10
+    assert analysis.goodput.wall_s == pytest.approx(now - BEGIN_S, rel=0.02)
+
+
+def test_steps_that_begin_again_in_another_file_are_another_run() -> None:
+    pieces = [a_file(last=200, step_s=0.5 - n / 50, begin_s=BEGIN_S + 110.0 * n) for n in range(4)]
+    assert len(read(Source("events", normalise(b"".join(pieces))))) == 4

@@ -253,6 +253,13 @@ def test_a_loss_on_a_line_that_begins_with_a_validation_is_of_that() -> None:
         the_run("start_validation", *lines)
 
 
+def test_a_first_epoch_without_a_visible_start_counts_as_the_others() -> None:
+    steps = [*[0.2] * 6, 0.29, *(0.36 + 0.02 * (n // 2) for n in range(18))]
+    lines = [line for n, s in enumerate(steps) for line in (f"epoch {n}", bar("", 1000, 1000, s), f"loss: {9 - n / 9}")]
+    run = the_run(*lines, f"epoch {len(steps)}", bar("", 20, 1000, 0.53))
+    assert analyse(run).costs.step_s.mid == pytest.approx(sorted(steps)[12], rel=0.01)
+
+
 def test_bars_are_not_those_of_a_training_that_says_it_took_far_longer() -> None:
     bars = [[f"Epoch {n} loss 0.4", *lap("", 46, 0.05)] for n in range(1, 9)]
     lines = [line for lap in bars for line in lap]
@@ -439,3 +446,20 @@ def test_a_bar_of_all_epochs_is_known_by_where_its_first_epoch_ends() -> None:
     assert the_run(*lines(200, 300)).settings.count("max_iters") == 1000
     assert the_run(*lines(50, 300)).settings.count("max_iters") == 5000  # losses within the first of 5 epochs
     assert the_run("Epoch 0/5 - Train Loss: 0.5", *lines(150, 200)).settings.count("max_iters") == 5000
+
+
+def test_bars_of_rich_as_lightning_draws_them() -> None:
+    def rich(title: str, number: int, last: int, step_s: float) -> str:
+        spent, left = (f"0:{int(n * step_s) // 60:02}:{int(n * step_s) % 60:02}" for n in (number, last - number))
+        figures = f"{1 / step_s:.2f}it/s v_num: 0.000 train_loss: {9 / number:.3f}"
+        return f"{title} {'━' * 40} {number}/{last} {spent} • {left} {figures}"
+
+    lines = []
+    for epoch in range(5):
+        lines += [rich(f"Epoch {epoch}/4 ", number, 235, 0.5) for number in (100, 200, 235)]
+        lines += [rich("Validation", number, 40, 0.2) for number in (20, 40)]
+    run = the_run("GPU available: True", *lines)
+    assert run.iterations.number[-1] == 5 * 235
+    assert the_run(*lines[:8]).settings.count("max_iters") == 5 * 235  # epochs from 0 to 4
+    assert analyse(run).costs.step_s.mid == pytest.approx(0.5, rel=0.02)
+    assert [event.took_s for event in run.evaluations] == pytest.approx([8.5] * 5, abs=0.6)

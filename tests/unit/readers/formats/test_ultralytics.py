@@ -212,3 +212,13 @@ def test_bars_cut_at_the_width_are_no_training_that_is_yet_to_begin(shown: str, 
 
 def test_an_epoch_that_has_just_begun_is_waited_for() -> None:
     assert not len(the_run(log(0)).iterations)
+
+
+def test_the_first_drawing_of_a_later_bar_is_no_slow_iteration() -> None:
+    """Four batches in the second that the loader needs to start: the clock of the bar has no digits for it."""
+    lines = log(6, drawings=6, each=1.0).splitlines()
+    at = next(place for place, line in enumerate(lines) if line.lstrip().startswith("4/30"))
+    early = lines[at].split(": ")[0] + ":   7%|█         | 4/60 [00:09<02:00,  2.37s/it]"
+    run = the_run("\n".join([*lines[:at], early, *lines[at:]]) + "\n")
+    assert run.iterations.time_s[run.iterations.number > BATCHES].max() < 1.2
+    assert judge(analyse(run)).status is Status.HEALTHY

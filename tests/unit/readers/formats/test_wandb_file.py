@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import struct
-import zlib
 
 import pytest
+from tests.wandb_files import BEGIN_S, BLOCK, framed, history, items, part, printed, started, varint
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -14,53 +13,6 @@ from stepwatch.readers import read
 from stepwatch.readers.formats.wandb_records import decode
 from stepwatch.run import Run, Start
 from stepwatch.sources import from_bytes
-
-BLOCK = 32768
-BEGIN_S = 1_700_000_000.0
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out, value = out + bytes((value & 0x7F | 0x80,)), value >> 7
-    return out + bytes((value,))
-
-
-def part(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def items(values: dict[str, object], number: int = 1) -> bytes:
-    return b"".join(
-        part(number, part(1, key.encode()) + part(16, json.dumps(value).encode())) for key, value in values.items()
-    )
-
-
-def history(**values: object) -> bytes:
-    return part(2, items({key.replace("__", "/"): value for key, value in values.items()}))
-
-
-def started(config: dict[str, object]) -> bytes:
-    return part(17, part(4, items(config)) + part(17, b"\x08" + varint(int(BEGIN_S))))
-
-
-def printed(text: str) -> bytes:
-    return part(13, part(3, text.encode()))
-
-
-def framed(*messages: bytes) -> bytes:
-    data = b":W&B\xe1\xbe\x00"
-    for message in messages:
-        begin = True
-        while message or begin:
-            left = BLOCK - len(data) % BLOCK
-            if left < 7:
-                data, left = data + bytes(left), BLOCK
-            piece, message = message[: left - 7], message[left - 7 :]
-            kind = (1 if begin else 4) if not message else (2 if begin else 3)
-            data += struct.pack("<IHB", zlib.crc32(piece, zlib.crc32(bytes((kind,)))), len(piece), kind) + piece
-            begin = False
-    return data
 
 
 def training(steps: int = 40, every_s: float = 2.0, **more: object) -> list[bytes]:

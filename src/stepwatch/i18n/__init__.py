@@ -66,15 +66,15 @@ def _met(text: str, following: str) -> str:
 
 
 def say_all(messages: Iterable[Message], language: str) -> str:
-    return joined((say(message, language) for message in messages), language)
+    return joined(say(message, language) for message in messages)
 
 
-def joined(texts: Iterable[str], language: str) -> str:
+def joined(texts: Iterable[str]) -> str:
     """Several on one line. Full-width punctuation has its space inside: none stands beside it."""
     line = ""
     for text in texts:
         apart = line and text and line[-1] not in _BEFORE_NO_SPACE and text[0] not in _AFTER_NO_SPACE
-        line += (TABLE[language].between if apart else "") + text
+        line += (" " if apart else "") + text
     return line
 
 

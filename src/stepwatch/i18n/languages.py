@@ -20,7 +20,7 @@ class Language(NamedTuple):
     least_digits: int = 1  # before the first separator: Spanish writes 1234 but 12.345
     byte: str = "B"
     clock: tuple[str, str, str, str] = ("d", "h", "min", "s")  # of a duration in two units: 1 h 2 min
-    between: str = " "  # two of these, and two texts on one line
+    joint: str = " "  # between two of these
     close: tuple[str, ...] = ()  # units without the space before them
     scales: tuple[tuple[float, str], ...] = ((1e9, "G"), (1e6, "M"), (1e3, "k"))  # of counts such as parameters
     dash: str = "–"  # between the ends of a range in one unit, and in two
@@ -53,12 +53,12 @@ TABLE = {
     # tokens per second stay plain figures: they are compared with those of a log.
     "zh": Language(
         "简体中文", decimal=".", group=",", space="\u00a0", clock=("天", "小时", "分", "秒"),
-        between="\u00a0", close=("%",), scales=((1e8, "亿"), (1e4, "万")), colon="：", comma="、", semicolon="；",
+        joint="\u00a0", close=("%",), scales=((1e8, "亿"), (1e4, "万")), colon="：", comma="、", semicolon="；",
         fonts="'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', 'Noto Sans SC'",
         epochs=(("次迭代", "轮"), ("迭代", "轮次")),
     ),
     "ja": Language(
-        "日本語", decimal=".", group=",", space="\u00a0", clock=("日", "時間", "分", "秒"), between="",
+        "日本語", decimal=".", group=",", space="\u00a0", clock=("日", "時間", "分", "秒"), joint="",
         close=("%", "日", "時間", "分", "秒", "億", "万"), scales=((1e8, "億"), (1e4, "万")),
         dash="〜", wide_dash="〜", colon="：", comma="、", semicolon="、",
         fonts="'Hiragino Sans', 'Yu Gothic UI', 'Noto Sans CJK JP', 'Noto Sans JP'",

@@ -77,7 +77,7 @@ def duration(seconds: float, language: str) -> str:
             if whole >= 100:
                 return with_unit(integer(seconds / big, language), names[0], language)
             text = with_unit(integer(whole, language), names[0], language)
-            return text + (locale.between + with_unit(integer(rest, language), names[1], language) if rest else "")
+            return text + (locale.joint + with_unit(integer(rest, language), names[1], language) if rest else "")
     return with_unit(significant(seconds, 3, language), "s", language)
 
 

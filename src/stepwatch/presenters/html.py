@@ -66,7 +66,7 @@ def body_of(
             return found
         messages = (found,) if isinstance(found, Message) else found
         texts = (held(say(reword(message), language)) for message in messages)
-        return joined(texts, language) if between is None else between.join(texts)
+        return joined(texts) if between is None else between.join(texts)
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
         """What the template shows of a chart; None where there is nothing to draw."""
@@ -107,7 +107,7 @@ def title_of(document: doc.Document, language: str) -> str:
     first = re.split(r"(?<=[.!?])\s|;\s|。|；", text, maxsplit=1)[0].rstrip(".")
     said = first if cell_width(first) <= LONGEST_TITLE else wrapped_words(first, LONGEST_TITLE)[0] + " …"
     about = clean(document.about or "")
-    return joined(filter(None, (about and about + TABLE[language].colon, said)), language)
+    return joined(filter(None, (about and about + TABLE[language].colon, said)))
 
 
 # --- what a page needs beside the body --------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class _Writer:
         return " + ".join(escaped(say(message, self.language)) for message in cell)
 
     def said(self, messages: Iterable[Message]) -> str:
-        return joined((escaped(say(message, self.language)) for message in messages), self.language)
+        return joined(escaped(say(message, self.language)) for message in messages)
 
     def label(self, text: str) -> str:
         return f"**{text}{TABLE[self.language].colon}**"

@@ -20,7 +20,7 @@ def png(chart: Plot, headline: str, source: str = "") -> bytes:
     if any(map(has_no_font, chart.title[:1])):
         raise UsageError(
             Message("no font of this machine has the letters of this language"),
-            Message("install one, fonts-noto-cjk on Debian and Ubuntu, or draw it in another language: --lang en"),
+            Message("install one, fonts-noto-cjk on Debian and Ubuntu, or draw it in another language"),
         )
     return vl_convert.vegalite_to_png(titled(chart, headline, source), scale=2.0)  # for screens of high density
 

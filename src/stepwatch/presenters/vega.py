@@ -93,7 +93,7 @@ def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table:
     plain = ([cell for cell in row if isinstance(cell, tuple)] for row in table.rows)  # no chart has badges
     rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in plain)
     head = tuple(say(cell, language) for cell in table.head)
-    whole = joined((said + TABLE[language].colon, description), language)
+    whole = joined((said + TABLE[language].colon, description))
     return Plot(name, said, description, {**spec, "description": whole}, head, rows)
 
 
@@ -211,7 +211,7 @@ def duration(value: str, language: str) -> str:
         whole = f"round({value} / {small:g})"
         first = unit(integer(f"floor({whole} / {count})", language), big_name)
         rest = unit(f"format({whole} % {count}, 'd')", small_name)
-        return f"{first} + ({whole} % {count} ? {text(locale.between)} + {rest} : '')"
+        return f"{first} + ({whole} % {count} ? {text(locale.joint)} + {rest} : '')"
 
     cases = (
         ("< 0.9995", unit(f"format({value} * 1000, {value} < 0.09995 ? ',.3r' : ',.1f')", "ms")),

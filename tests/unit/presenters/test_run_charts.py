@@ -301,7 +301,7 @@ def test_every_chart_has_words_and_a_table(language: str) -> None:
         assert chart.description
         assert 1 <= len(chart.rows) <= 12, chart.name
         assert all(len(row) == len(chart.head) for row in chart.rows)
-        assert chart.spec["description"] == joined((chart.title + TABLE[language].colon, chart.description), language)
+        assert chart.spec["description"] == joined((chart.title + TABLE[language].colon, chart.description))
 
 
 def test_the_plan_bars_are_the_plans() -> None:

@@ -53,7 +53,8 @@ NOW_S = CHANGED_AT_S + 60
 LONGEST_S = 120  # for one answer
 LARGEST_PIPED_BYTES = 500_000  # a longer pipe comes in pieces, whose size depends on the machine's load
 SAMPLE = 16  # every sixteenth log is asked about in all languages and options
-LANGUAGES = ("fr", "de", "es")
+LOCALES = Path(__file__).parents[1] / "src" / "stepwatch" / "i18n" / "locales"
+LANGUAGES = tuple(sorted(path.name for path in LOCALES.iterdir()))
 MOST_DIFF_LINES = 60
 ENVIRONMENT = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "LANG": "", "LANGUAGE": "", "TERM": "xterm-256color", "COLORTERM": ""}
 

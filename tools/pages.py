@@ -1,4 +1,4 @@
-"""Rewrites what is generated in README.md and docs/: `python -m tools.pages`.
+"""Rewrites what is generated in the READMEs and docs/: `python -m tools.pages`.
 
 Between markers stand help texts, real answers and the core of examples; docs/formats.md and docs/recommended.md are
 made as a whole.
@@ -14,10 +14,12 @@ from typing import NamedTuple
 from click.testing import CliRunner
 
 from stepwatch import cli, samples
+from stepwatch.i18n import LANGUAGES
 from tools import ROOT, formats_page, recommended_page
 
 _COMMANDS = "explain estimate advice watch run monitor serve compare gpus record train sample prepare calibrate"
-PAGES = ("README.md", "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
+READMES = tuple(sorted(path.name for path in ROOT.glob("README*.md")))  # README.zh.md: the same in Chinese
+PAGES = (*READMES, "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
 _BLOCK = re.compile(
     r"<!-- (?P<kind>help|output|example|columns):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
 )
@@ -48,7 +50,9 @@ class Block(NamedTuple):
     @property
     def arguments(self) -> tuple[str, ...]:
         if self.kind == "output":
-            return tuple(OUTPUTS[self.name].split())
+            language = self.page.split(".")[1]
+            spoken = ("--lang", language) if language in LANGUAGES else ()
+            return (*OUTPUTS[self.name].split(), *spoken)
         return ("--help",) if self.name == "stepwatch" else (self.name, "--help")
 
 
@@ -77,7 +81,7 @@ def fresh_body(block: Block) -> str:
 
 
 def answer(*arguments: str) -> str:
-    """What stepwatch prints on a plain terminal of 80 columns, in English."""
+    """What stepwatch prints on a plain terminal of 80 columns, in English if the arguments do not say otherwise."""
     plain = {"COLUMNS": "80", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "LANGUAGE": "en", "LC_ALL": "C.UTF-8"}
     with chdir(ROOT):
         done = CliRunner().invoke(cli.main, arguments, prog_name="stepwatch", env=plain, terminal_width=78)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,13 @@ from tools.catalogues import (
 )
 
 from stepwatch.i18n import KIND_NAMES
+from stepwatch.i18n.languages import TABLE
+
+# What an engineer leaves as it is in any script.
+NAMES = re.compile(
+    r"pip install .*|%%stepwatch|\b(GB/s|tokens/s|TFLOPS|MHz|C|W|MFU|CPU|GPU|VRAM|rank|bf16|fp16|fp32|torch\.\w+)\b"
+)
+ENGLISH = re.compile(r"(?<![\w-])(the|of|is|are|and|or|to|in|for|not|with|no)(?![\w-])")
 
 
 @cache
@@ -98,6 +106,15 @@ def test_a_catalogue_holds_nothing_else(language: str) -> None:
     assert keys <= set(map(key_of, sentences())), "run `make catalogues-extract`"
 
 
+@pytest.mark.parametrize("language", [code for code in TRANSLATED if not TABLE[code].name[0].isascii()])
+def test_a_language_with_a_script_of_its_own_has_no_english_left_over(language: str) -> None:
+    said = {text for message in read_catalogue(language) if message.id for text in forms(message)}
+    texts = {re.sub(r"\{[^}]*\}", "", text) for text in said}
+    latin = {text for text in texts if not re.search(r"[\u3040-\u30ff\u4e00-\u9fff]", text)}
+    assert {text for text in latin if re.search("[A-Za-z]", NAMES.sub("", text))} == set()
+    assert {text for text in texts if ENGLISH.search(text)} == set()
+
+
 @pytest.mark.parametrize("language", TRANSLATED)
 def test_the_compiled_catalogue_is_current(language: str) -> None:
     mo = po_path(language).with_suffix(".mo")
@@ -122,8 +139,8 @@ def _faults(translated: Message | None, sentence: Message, plurals: int) -> list
         return [f"not translated: {name}"]
     texts = (sentence.id,) if isinstance(sentence.id, str) else sentence.id
     one, many = placeholders(texts[0]), placeholders(texts[-1])
-    # The form for one may name the count or leave it out, as the English one does.
-    wanted = [(one, one | many), *[(many, many)] * (len(said) - 1)]
+    # The form for one may name the count or leave it out, as the English one does; a language with one form has to.
+    wanted = [(one, one | many)] * (len(said) > 1) + [(many, many)] * max(len(said) - 1, 1)
     return [
         f"placeholders differ: {name}: {sorted(placeholders(text) ^ least)}"
         for text, (least, most) in zip(said, wanted, strict=True)

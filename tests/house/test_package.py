@@ -15,9 +15,13 @@ from pathlib import Path
 import pytest
 from tools import ROOT, SOURCE
 
+from stepwatch.i18n import LANGUAGES
+
 BUILD = """
 import os, sys
 from setuptools import build_meta
+
+from stepwatch.i18n import LANGUAGES
 os.chdir(sys.argv[1])
 print(getattr(build_meta, "build_" + sys.argv[2])(sys.argv[3]))
 """
@@ -66,7 +70,7 @@ def test_what_was_installed_from_the_archive_answers_in_every_language(wheel: Pa
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     said = {}
-    for language in ("en", "fr", "de", "es"):
+    for language in LANGUAGES:
         command = [sys.executable, "-P", "-m", "stepwatch", str(ROOT / "examples" / "short.log"), "--lang", language]
         environment = os.environ | {"PYTHONPATH": str(tmp_path)}
         done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True, cwd=tmp_path)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tools import ROOT
-from tools.pages import Block, blocks, fresh_body, page_path
+from tools.pages import READMES, Block, blocks, fresh_body, page_path
 
 from stepwatch.cli import COMMANDS
 
@@ -32,6 +32,18 @@ def test_what_a_page_shows_is_what_stepwatch_prints(block: Block) -> None:
 def test_the_readme_shows_a_real_answer_on_its_first_screen() -> None:
     text = page_path("README.md").read_text(encoding="utf-8")
     assert text[: text.index("<!-- output:short -->")].count("\n") <= 25
+
+
+@pytest.mark.parametrize("page", [page for page in READMES if page != "README.md"])
+def test_a_readme_in_another_language_has_the_commands_links_and_figures_of_the_english_one(page: str) -> None:
+    one, other = (page_path(name).read_text(encoding="utf-8") for name in ("README.md", page))
+    commands = [re.findall(r"^\$ (?:stepwatch|make|kubectl).*?(?= +#|$)", text, re.MULTILINE) for text in (one, other)]
+    spoken = re.compile(r" --lang \w+")
+    assert [spoken.sub("", command) for command in commands[1]] == [spoken.sub("", command) for command in commands[0]]
+    links = [{target for target in _LINK.findall(text) if "README" not in target} for text in (one, other)]
+    assert links[1] == links[0]
+    formats = [re.findall(r"\[\D*(\d+)\D*\]\(docs/formats.md\)", text) for text in (one, other)]
+    assert formats[1] == formats[0]
 
 
 @pytest.mark.parametrize(

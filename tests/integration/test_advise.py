@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from tests.builders import Truth, a_log
 
 from stepwatch.cli import main
+from stepwatch.i18n import LANGUAGES
 
 LONG = Truth(max_iters=20000)
-LANGUAGES = ("en", "fr", "de", "es")
 KEYS = {"rule", "change", "patch", "saves_s", "basis", "price", "text"}
 
 
@@ -204,7 +204,7 @@ def test_estimate_gives_the_same_list(config: str) -> None:
     assert all(set(advice) >= KEYS for advice in estimated)
 
 
-# --- four languages ---------------------------------------------------------------------------------------------
+# --- every language ---------------------------------------------------------------------------------------------
 
 ENGLISH = ("Raise ", "Lower ", "Saves ", "Price", "Before", "After", "Whole run", "Name the card", "command line")
 ENGLISH_CONFIG = ("For ", "iteration and takes", "it pays back", "Twenty tokens", "An evaluation and", "command line")

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from tests.builders import Truth, a_log
 
 from stepwatch.cli import main
+from stepwatch.i18n import LANGUAGES
 
 
 def run(*arguments: str) -> Result:
@@ -98,7 +99,7 @@ def test_bad_input_gets_one_line_and_what_to_do(arguments: tuple[str, ...], code
 
 
 @pytest.mark.parametrize("form", ["terminal", "md", "json"])
-@pytest.mark.parametrize("language", ["en", "fr", "de", "es"])
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_every_form_in_every_language(form: str, language: str) -> None:
     done = run("--gpu", "4070", "--format", form, "--lang", language, "--why", "--claim", "10s")
     assert done.exit_code == 0

@@ -13,10 +13,11 @@ from stepwatch.answers.from_logs import explain
 from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import InputError
 from stepwatch.gpus import gpus
+from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import page_body, render
 
 LOG, TWO_RUNS = (pasted((ROOT / "examples" / name).read_text(), "a.log") for name in ("short.log", "resumed.log"))
-TURNS = [*product(("terminal", "md", "json", "page"), ("en", "fr", "de", "es"))]
+TURNS = [*product(("terminal", "md", "json", "page"), LANGUAGES)]
 
 
 # One card of each kind: what is known of it decides what can be said.

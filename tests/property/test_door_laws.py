@@ -27,6 +27,7 @@ from stepwatch.answers.from_logs import Known
 from stepwatch.answers.from_plans import estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
+from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import document_of, page_body, render
 from stepwatch.presenters.bar_charts import compared_parts, compared_steps
 from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
@@ -42,7 +43,7 @@ from stepwatch.units import Interval
 from stepwatch.verdict import judge
 from stepwatch.watch import Live
 
-LANGUAGES = st.sampled_from(("en", "fr", "de", "es"))
+SPOKEN = st.sampled_from(LANGUAGES)
 FORMATS = tuple(name for name, reader in READERS.items() if reader.complete is None)
 
 
@@ -89,7 +90,7 @@ def runs(draw: st.DrawFn) -> Run:
 CARDS = st.none() | st.sampled_from(gpus())
 
 
-@given(runs(), CARDS, LANGUAGES)
+@given(runs(), CARDS, SPOKEN)
 def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: str) -> None:
     analysis = analyse(run, card)  # type: ignore[arg-type]
     advice = advice_on_log(analysis)
@@ -106,7 +107,7 @@ def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: st
         assert 0 <= proposal.effect.step.low <= proposal.effect.step.high <= 1
 
 
-@given(runs(), runs(), LANGUAGES)
+@given(runs(), runs(), SPOKEN)
 def test_two_runs_are_compared_within_their_laws(one: Run, other: Run, language: str) -> None:
     with suppress(StepwatchError):
         found = compare(analyse(one), analyse(other), names=("a", "b"), limit=None, notes=())
@@ -119,7 +120,7 @@ def test_two_runs_are_compared_within_their_laws(one: Run, other: Run, language:
         assert all(name == chart.name for name, chart in document_of(found).charts().items())
 
 
-@given(st.data(), st.sampled_from(gpus()), LANGUAGES)
+@given(st.data(), st.sampled_from(gpus()), SPOKEN)
 def test_a_plan_is_estimated_within_its_laws(data: st.DataObject, card: object, language: str) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(bounds.SETTINGS)), max_size=6, unique=True))
     given_ = tuple(f"{name}={data.draw(whole(bounds.SETTINGS[name]))}" for name in names)
@@ -144,7 +145,7 @@ def explained(analysis: Analysis, language: str) -> None:
 
 @given(
     st.lists(inside(bounds.Range(1e-6, 60.0, "")), min_size=1, max_size=4), st.integers(3, 60), st.floats(0.0, 0.5),
-    st.booleans(), LANGUAGES,
+    st.booleans(), SPOKEN,
 )  # fmt: skip
 def test_records_of_several_ranks_are_explained_within_their_laws(
     own_s: list[float], steps: int, noise: float, closed: bool, language: str
@@ -174,7 +175,7 @@ def sampled(draw: st.DrawFn) -> Samples:
     )  # fmt: skip
 
 
-@given(sampled(), st.integers(3, 60), st.booleans(), st.floats(0.0, 1e6), st.floats(0.0, 1e6), LANGUAGES)
+@given(sampled(), st.integers(3, 60), st.booleans(), st.floats(0.0, 1e6), st.floats(0.0, 1e6), SPOKEN)
 def test_any_machine_beside_a_run_is_explained_within_its_laws(
     samples: Samples, count: int, stamped: bool, per_hour: float, per_kwh: float, language: str
 ) -> None:
@@ -184,7 +185,7 @@ def test_any_machine_beside_a_run_is_explained_within_its_laws(
     explained(analysis, language)
 
 
-@given(st.data(), st.sampled_from(gpus()), LANGUAGES)
+@given(st.data(), st.sampled_from(gpus()), SPOKEN)
 def test_a_run_that_has_only_begun_is_explained_or_refused(data: st.DataObject, card: object, language: str) -> None:
     records = Records()
     names = ("n_layer", "n_head", "n_embd", "block_size", "batch_size", "gradient_accumulation_steps", "max_iters")
@@ -195,7 +196,7 @@ def test_a_run_that_has_only_begun_is_explained_or_refused(data: st.DataObject, 
             explained(analyse(run, card), language)  # type: ignore[arg-type]
 
 
-@given(runs(), LANGUAGES, st.integers(40, 120), st.integers(4, 50), st.floats(0.0, 1e6))
+@given(runs(), SPOKEN, st.integers(40, 120), st.integers(4, 50), st.floats(0.0, 1e6))
 def test_a_look_at_any_run_is_shown_on_any_screen(
     run: Run, language: str, width: int, height: int, late_s: float
 ) -> None:

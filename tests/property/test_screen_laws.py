@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points
 from stepwatch.presenters.markdown import escaped, fenced
@@ -16,17 +17,16 @@ from stepwatch.presenters.screen import (
     Line,
     Row,
     fitted,
-    held,
     printable,
     shortened,
     shown,
     stacked,
     table_lines,
     table_widths,
-    wrapped,
 )
 from stepwatch.presenters.text_chart import shared_out, text_chart
 from stepwatch.presenters.thinning import stretches
+from stepwatch.presenters.typesetting import held, wrapped
 
 widths = st.integers(NARROWEST, WIDEST)
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60)
@@ -105,7 +105,7 @@ def test_a_bar_is_shared_out_to_its_last_column(shares: list[float], columns: in
 
 @given(
     st.lists(st.floats(1e-9, 604_800.0), min_size=1, max_size=60).map(np.array), st.integers(0, 10**12),
-    st.integers(1, 10**6), widths, st.integers(3, 12), st.sampled_from(("en", "fr", "de", "es")),
+    st.integers(1, 10**6), widths, st.integers(3, 12), st.sampled_from(LANGUAGES),
 )  # fmt: skip
 def test_a_chart_is_as_wide_and_as_high_as_its_place(
     times: np.ndarray, first: int, gap: int, width: int, height: int, language: str

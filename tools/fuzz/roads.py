@@ -24,6 +24,7 @@ from stepwatch.answers.from_logs import Known, compare, explain, explain_runs
 from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
+from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import View, page_body, render
 from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
 from stepwatch.sources.follow import Lines
@@ -36,7 +37,6 @@ from tools.fuzz.mutations import excerpt, mutated, mutated_text
 LIMIT = 64_000_000
 PAGES = 0.01  # of the answers: a whole page is its body, a hundred times as long by the engine of the charts
 DEEPEST, MOST_ALIKE = 9, 200  # below an answer, and in one list of it: the law is the same for all of a kind
-LANGUAGES = ("en", "fr", "de", "es")
 # What may be below zero: a difference, or what a change costs instead of saving it.
 SIGNED = frozenset(
     {"saves_s", "saving_s", "difference", "share", "change", "text", "loss", "gain", "saves", "reported_mfu"}

@@ -119,9 +119,12 @@ def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
         message = Message(
             "Iteration {at:ints} took {time:time}, {ratio:x} times a normal one. No line says so, but its number and its duration match an evaluation.",
             facts,
-            "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their duration match an evaluation.",
-            count if a.phases.eval_interval else 1,
         )
+        if count > 1 and a.phases.eval_interval:
+            message = Message(
+                "Iterations {at:ints} take about {time:time}, {ratio:x} times a normal one. No line says so, but their period of {interval:n} and their duration match an evaluation.",
+                facts,
+            )
         yield Finding("silent_evaluations", NOTICE, message)
         return
     message = Message(

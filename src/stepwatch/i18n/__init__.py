@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gettext
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from string import Formatter
 from time import localtime, strftime
 from typing import Any, NamedTuple
 
@@ -16,12 +17,14 @@ from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 
-__all__ = ["LANGUAGES", "calling_them_epochs", "language_from_environment", "say"]
+__all__ = ["LANGUAGES", "calling_them_epochs", "joined", "language_from_environment", "say", "say_all"]
 
 LANGUAGES = tuple(TABLE)
 _CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
 _CONTROL = Pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _LONGEST_WORD = 120
+_BEFORE_NO_SPACE, _AFTER_NO_SPACE = "。，、：；？）」", "（「"
+_HAN = Pattern(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _PLACEHOLDER = Pattern(r"(\{[^}]*\})")
 _EPOCHS = ContextVar("epochs", default=False)
 _OF_EPOCHS = {"Step": Message("Epoch"), "Training step": Message("Training epoch")}
@@ -40,7 +43,39 @@ def say(message: Message, language: str = "en") -> str:
         for word, epoch in TABLE[language].epochs:
             pieces[::2] = [piece.replace(word, epoch) for piece in pieces[::2]]
         template = "".join(pieces)
-    return template.format_map({name: _Spoken(value, language) for name, value in message.params.items()})
+    spoken = {name: _Spoken(value, language) for name, value in message.params.items()}
+    return template.format_map(spoken) if TABLE[language].clock[0].isascii() else _close_set(template, spoken)
+
+
+def _close_set(template: str, spoken: dict[str, _Spoken]) -> str:
+    """`{time} 的时间` has a space after 5 s and none after 5 秒: a unit of the script itself needs none."""
+    text = ""
+    for literal, name, kind, _ in Formatter().parse(template):
+        text = _met(text, literal)
+        if name is not None:
+            text = _met(text, format(spoken[name], kind or ""))
+    return text
+
+
+def _met(text: str, following: str) -> str:
+    if text[-1:] == " " and _HAN.match(text[-2:-1]) and _HAN.match(following):
+        return text[:-1] + following
+    if following[:1] == " " and _HAN.match(text[-1:]) and _HAN.match(following[1:]):
+        return text + following[1:]
+    return text + following
+
+
+def say_all(messages: Iterable[Message], language: str) -> str:
+    return joined(say(message, language) for message in messages)
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Several on one line. Full-width punctuation has its space inside: none stands beside it."""
+    line = ""
+    for text in texts:
+        apart = line and text and line[-1] not in _BEFORE_NO_SPACE and text[0] not in _AFTER_NO_SPACE
+        line += (" " if apart else "") + text
+    return line
 
 
 @contextmanager
@@ -93,7 +128,7 @@ def _ints(values: Sequence[int], language: str) -> str:
     shown = [numbers.integer(value, language) for value in values]
     if len(shown) > 5:
         shown = [*shown[:3], "…", shown[-1]]
-    return (", " if language == "en" or all("," not in text for text in shown) else "; ").join(shown)
+    return TABLE[language].comma.join(shown)
 
 
 _KINDS: dict[str, Callable[[Any, str], str]] = {
@@ -101,7 +136,7 @@ _KINDS: dict[str, Callable[[Any, str], str]] = {
     "list": lambda value, _: _CONTROL.sub("", str(value)),  # words of our own, as long as they are
     "quote": lambda value, _: _CONTROL.sub("", str(value)),  # a line of the log, cut by who quotes it
     "clock": lambda value, _: strftime("%Y-%m-%d %H:%M", localtime(value)),
-    "said": lambda value, language: "; ".join(say(message, language) for message in value),
+    "said": lambda value, language: TABLE[language].semicolon.join(say(message, language) for message in value),
     "ints": _ints,
     "n": numbers.integer,
     "x": numbers.factor,

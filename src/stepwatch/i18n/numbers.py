@@ -32,7 +32,8 @@ def integer(value: float, language: str) -> str:
 
 
 def with_unit(number: str, unit: str, language: str) -> str:
-    return number + TABLE[language].space + unit
+    locale = TABLE[language]
+    return number + ("" if unit in locale.close else locale.space) + unit
 
 
 def factor(value: float, language: str) -> str:
@@ -65,17 +66,18 @@ def duration(seconds: float, language: str) -> str:
         return with_unit(significant(ms, 3, language) if abs(ms) < 99.95 else decimal(ms, 1, language), "ms", language)
     if abs(seconds) < 59.95:
         return with_unit(significant(seconds, 3, language), "s", language)
+    locale = TABLE[language]
     for big, small, names in (
-        (DAY_S, HOUR_S, (TABLE[language].day, "h")),
-        (HOUR_S, MINUTE_S, ("h", "min")),
-        (MINUTE_S, 1.0, ("min", "s")),
+        (DAY_S, HOUR_S, locale.clock[0:2]),
+        (HOUR_S, MINUTE_S, locale.clock[1:3]),
+        (MINUTE_S, 1.0, locale.clock[2:4]),
     ):
         if seconds >= big - small / 2:
             whole, rest = divmod(round(seconds / small), round(big / small))
             if whole >= 100:
                 return with_unit(integer(seconds / big, language), names[0], language)
             text = with_unit(integer(whole, language), names[0], language)
-            return text + (" " + with_unit(integer(rest, language), names[1], language) if rest else "")
+            return text + (locale.joint + with_unit(integer(rest, language), names[1], language) if rest else "")
     return with_unit(significant(seconds, 3, language), "s", language)
 
 
@@ -86,11 +88,11 @@ def duration_range(interval: Interval, language: str) -> str:
         return low
     if interval.low <= 0:
         return "≤ " + high
-    space = TABLE[language].space
-    unit_low, unit_high = low.rpartition(space)[2], high.rpartition(space)[2]
+    locale = TABLE[language]
+    unit_low, unit_high = low.rpartition(locale.space)[2], high.rpartition(locale.space)[2]
     if unit_low == unit_high and interval.high < 59.95:
-        return low.rpartition(space)[0] + "–" + high
-    return low + " – " + high
+        return low.rpartition(locale.space)[0] + locale.dash + high
+    return low + locale.wide_dash + high
 
 
 def tflops(flops: float, language: str) -> str:
@@ -111,7 +113,7 @@ def size(count: float, language: str) -> str:
 
 def big(value: float, language: str) -> str:
     """Parameter counts: 123.6 M."""
-    for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for scale, unit in TABLE[language].scales:
         if value >= scale:
             return with_unit(significant(value / scale, 4, language), unit, language)
     return integer(value, language)

@@ -35,7 +35,9 @@ EXTRA = 80
 # Options and nanoGPT's setting names are set as code, as one would type them.
 _NAMES = "|".join(sorted((name for name in KINDS if "_" in name), key=len, reverse=True))
 _TYPED = Pattern(
-    rf"((?<!\S)--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?|\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?)"
+    # Letters of scripts without spaces may stand beside them.
+    rf"((?<![!-~“‘«])--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?"
+    rf"|(?a:\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?))"
 )
 
 

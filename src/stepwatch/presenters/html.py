@@ -12,13 +12,14 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwatch.i18n import LANGUAGES, clean, say
+from stepwatch.i18n import LANGUAGES, clean, joined, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
 from stepwatch.presenters.document import all_blocks, text_and_code
-from stepwatch.presenters.screen import held, printable
+from stepwatch.presenters.screen import printable
+from stepwatch.presenters.typesetting import cell_width, held, wrapped_words
 from stepwatch.presenters.vega import Spec
 
 if TYPE_CHECKING:
@@ -60,11 +61,12 @@ def body_of(
 
     specs: dict[str, Spec] = {}
 
-    def said(found: str | Message | Iterable[Message], between: str = " ") -> str:
+    def said(found: str | Message | Iterable[Message], between: str | None = None) -> str:
         if isinstance(found, str):
             return found
         messages = (found,) if isinstance(found, Message) else found
-        return between.join(held(say(reword(message), language)) for message in messages)
+        texts = (held(say(reword(message), language)) for message in messages)
+        return joined(texts) if between is None else between.join(texts)
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
         """What the template shows of a chart; None where there is nothing to draw."""
@@ -86,8 +88,10 @@ def body_of(
     html = template.render(
         document=document,
         language=language,
+        colon=TABLE[language].colon,
         title=title_of(document, language),
         said=said,
+        joined=joined,
         drawn=drawn,
         others=[section for section in document.sections if section.anchor and section.folded],
         shares=lambda block: Markup(stacked_bar(block.parts, f"{language}-{block.name}", language)),
@@ -100,9 +104,10 @@ def title_of(document: doc.Document, language: str) -> str:
     headlines = (block.paragraphs[0][0] for block in all_blocks(document) if isinstance(block, doc.Headline))
     answer = next(headlines, None) or document.title
     text = say(answer, language) if answer is not None else ""
-    first = re.split(r"(?<=[.!?])\s|;\s", text, maxsplit=1)[0].rstrip(".")
-    said = first if len(first) <= LONGEST_TITLE else first[:LONGEST_TITLE].rpartition(" ")[0] + " …"
-    return ": ".join(part for part in (clean(document.about or ""), said) if part)
+    first = re.split(r"(?<=[.!?])\s|;\s|。|；", text, maxsplit=1)[0].rstrip(".")
+    said = first if cell_width(first) <= LONGEST_TITLE else wrapped_words(first, LONGEST_TITLE)[0] + " …"
+    about = clean(document.about or "")
+    return joined(filter(None, (about and about + TABLE[language].colon, said)))
 
 
 # --- what a page needs beside the body --------------------------------------------------------------------------
@@ -114,7 +119,12 @@ def style() -> str:
         f'  .report svg [fill="{light}"] {{ fill: {dark}; }} .report svg [stroke="{light}"] {{ stroke: {dark}; }}'
         for light, dark in vega.DARK.items()
     )
-    return f"{_file('report.css')}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"
+    fonts = "\n".join(
+        f":is(.whole, .report, .app):lang({code}) {{ font-family: {vega.font_of(code)}; }}"
+        for code, row in TABLE.items()
+        if row.fonts
+    )
+    return f"{_file('report.css')}\n{fonts}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"
 
 
 def engine() -> str:

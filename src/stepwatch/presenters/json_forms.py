@@ -14,7 +14,7 @@ from stepwatch.estimator.plan import Plan, plan_json
 from stepwatch.estimator.simulate import Simulated
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.calibration import Calibration, calibration_json
-from stepwatch.i18n import clean, say
+from stepwatch.i18n import clean, say, say_all
 from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
@@ -43,7 +43,7 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
         sentences = (*plan_sentences.verdict(answer.plan), plan_sentences.headline(answer.plan))
         verdict = _verdict(
             plan_sentences.status(answer.plan),
-            " ".join(say(message, language) for message in sentences),
+            say_all(sentences, language),
             remedy=say(first.what, language) if first is not None else None,
             saves_s=first.saves_s if first is not None else None,
         )
@@ -152,7 +152,7 @@ def _advice_list(advised: AdviceList | None, language: str) -> list[dict[str, An
             "saves_s": interval_json(advice.saves_s),
             "basis": advice.basis,
             "price": say(advice.price, language),
-            "text": " ".join(say(message, language) for message in (advice.what, advice.because)),
+            "text": say_all((advice.what, advice.because), language),
             "together_s": interval_json(saved),
             "chosen": chosen,
         }

@@ -7,7 +7,7 @@ from time import localtime, strftime
 from typing import Any
 
 from stepwatch.gpus.driver import Reading
-from stepwatch.i18n import clean, say
+from stepwatch.i18n import clean, say, say_all
 from stepwatch.messages import Message
 from stepwatch.presenters.document import ALWAYS, Block, Bullets, Document, Headline, Labelled, Progress, Text, word
 from stepwatch.presenters.page_wording import on_page
@@ -68,7 +68,7 @@ def progress_line(look: Look, language: str) -> str:
     if look.ratio is not None and look.grave is None:
         texts.append(_speed(look))
     mark = f"{_badge(look.grave.status, language)} " if look.grave is not None else ""
-    return f"{_clock(look.now_s)} {mark}{' '.join(say(text, language) for text in texts)}"
+    return f"{_clock(look.now_s)} {mark}{say_all(texts, language)}"
 
 
 def monitor(look: Look, language: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
         "left": say(left_text, language) if left_text is not None else None,
         "ends_s": None if left is None else [look.now_s + end for end in (left.low, left.mid, left.high)],
         "figures": [
-            {"label": say(label, language), "text": " ".join(say(part, language) for part in text), "warning": warning}
+            {"label": say(label, language), "text": say_all(text, language), "warning": warning}
             for label, text, warning in _rows(look, None)
         ],
         "events": [

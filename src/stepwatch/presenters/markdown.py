@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from stepwatch.i18n import say
+from stepwatch.i18n import joined, say
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.document import text_and_code
@@ -67,20 +68,21 @@ class _Writer:
             case doc.Quoted():
                 return fenced("\n".join(f"{number}: {text}" for number, text in block.lines), "text")
             case doc.Labelled():
-                return "\n".join(f"- **{self.said([label])}:** {self.said(texts)}" for label, texts, _ in block.items)
+                rows = (f"- {self.label(self.said([label]))} {self.said(texts)}" for label, texts, _ in block.items)
+                return "\n".join(rows)
             case doc.Chart():
                 return self.table(block.table) if block.table is not None else ""
             case doc.Progress():
-                return f"**{escaped(block.name)}:** {self.said([block.where])}"
+                return f"{self.label(escaped(block.name))} {self.said([block.where])}"
             case doc.Figures() if block.priority is not None:
-                rows = (f"- **{self.said([item.label])}:** {self.said(filter(None, item[1:]))}" for item in block.items)
-                return "\n".join(rows)
+                items = ((item.label, tuple(filter(None, item[1:])), False) for item in block.items)
+                return self.block(doc.Labelled(tuple(items)))
             case doc.Figures() | doc.Shares():  # a table says the same
                 return ""
 
     def text(self, text: doc.Text) -> str:
         said = self.said(text.messages)
-        return f"**{self.said([Message('Warning')])}:** {said}" if text.kind == "warning" else said
+        return f"{self.label(self.said([Message('Warning')]))} {said}" if text.kind == "warning" else said
 
     def table(self, table: doc.Table) -> str:
         if not table.rows:
@@ -91,10 +93,15 @@ class _Writer:
         return "\n".join((f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)))
 
     def cell(self, cell: doc.Cell) -> str:
-        return f"{cell.sign} {self.said([cell.word])}" if isinstance(cell, doc.Badge) else self.said(cell, " + ")
+        if isinstance(cell, doc.Badge):
+            return f"{cell.sign} {self.said([cell.word])}"
+        return " + ".join(escaped(say(message, self.language)) for message in cell)
 
-    def said(self, messages: Iterable[Message], between: str = " ") -> str:
-        return between.join(escaped(say(message, self.language)) for message in messages)
+    def said(self, messages: Iterable[Message]) -> str:
+        return joined(escaped(say(message, self.language)) for message in messages)
+
+    def label(self, text: str) -> str:
+        return f"**{text}{TABLE[self.language].colon}**"
 
 
 def escaped(text: str) -> str:

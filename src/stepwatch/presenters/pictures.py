@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-from stepwatch.presenters.screen import wrapped
+from stepwatch.presenters.typesetting import wrapped
 from stepwatch.presenters.vega import UNSEEN, Plot, Spec
 
 WIDTH = 720
@@ -17,6 +17,11 @@ def png(chart: Plot, headline: str, source: str = "") -> bytes:
         raise UsageError(
             Message("to draw a picture, stepwatch needs vl-convert"), Message('pip install "stepwatch[pictures]"')
         ) from None
+    if any(map(has_no_font, chart.title[:1])):
+        raise UsageError(
+            Message("no font of this machine has the letters of this language"),
+            Message("install one, fonts-noto-cjk on Debian and Ubuntu, or draw it in another language"),
+        )
     return vl_convert.vegalite_to_png(titled(chart, headline, source), scale=2.0)  # for screens of high density
 
 
@@ -27,6 +32,17 @@ def svg(chart: Plot) -> str | None:
     except ImportError:
         return None
     return vl_convert.vegalite_to_svg({**_still(chart.spec), "background": "transparent"})
+
+
+def has_no_font(letter: str) -> bool:
+    """Whether it would be drawn as an empty box, like one that is in no font."""
+    import vl_convert
+
+    def drawn(text: str) -> bytes:
+        text = f'<text x="2" y="15" font-family="sans-serif" font-size="14">{text}</text>'
+        return vl_convert.svg_to_png(f'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{text}</svg>')
+
+    return not letter.isascii() and drawn(letter) == drawn("\U0010fffd")
 
 
 def titled(chart: Plot, headline: str, source: str) -> Spec:

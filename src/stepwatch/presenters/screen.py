@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from stepwatch.patterns import Pattern
+from stepwatch.presenters.typesetting import cell_width, cut, held, longest_word, padded, wrapped, wrapped_words
 
 SCREEN_LINES = 25
 MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
@@ -24,11 +23,6 @@ WIDEST_TABLE = 200
 NARROWEST = 40
 GAP = "  "
 _UNKNOWN, _ELLIPSIS = "–", "…"
-# A figure stays with its unit at the end of a line, `3 min 15 s` stays whole, and so does an option of one of two runs.
-_HELD = Pattern(
-    r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
-    r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)|(?<=--(?:set|run)) (?=[AB]:)"
-)
 
 
 class Line:
@@ -56,8 +50,8 @@ class Line:
         """The line up to a width."""
         kept = Line()
         for text, style in self.pieces:
-            kept.append(text[:width], style)
-            width = max(width - len(text), 0)
+            kept.append(cut(text, width), style)
+            width = max(width - cell_width(text), 0)
         return kept
 
 
@@ -85,23 +79,17 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence
         parts = []
         for text, width in zip(row.cells, widths, strict=True):
             # A figure leaves its unit only where they do not fit on one line.
-            whole = held(text) if _longest_word(held(text)) <= width else text
-            pieces = textwrap.wrap(whole, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
-            parts.append([piece.replace("\u00a0", " ") for piece in pieces])
+            whole = held(text) if longest_word(held(text)) <= width else text
+            parts.append(wrapped_words(whole, width))
         for number in range(max(map(len, parts))):
             line = Line()
             for place, (column, pieces, width) in enumerate(zip(columns, parts, widths, strict=True)):
                 text = pieces[number] if number < len(pieces) else ""
                 marked = row.mark_style if place == len(columns) - 2 else ""
                 line.append(GAP if line.pieces else "")
-                padded = text.rjust(width) if column.side == "right" else text.ljust(width)
-                line.append(padded, marked or row.style or column.style)
+                line.append(padded(text, width, column.side), marked or row.style or column.style)
             lines.append(line)
     return lines
-
-
-def _longest_word(text: str) -> int:
-    return max(map(len, text.split(" ")))
 
 
 def table_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int] | None:
@@ -111,19 +99,22 @@ def table_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> 
         """Of each column, where the cells on these sides may be wrapped."""
         return [
             max(
-                _longest_word(column.head),
-                *((words if column.side in sides else len)(row.cells[place]) for row in rows),
+                longest_word(column.head),
+                *((words if column.side in sides else cell_width)(row.cells[place]) for row in rows),
             )
             for place, column in enumerate(columns)
         ]
 
-    widths = [max(len(column.head), *(len(row.cells[place]) for row in rows)) for place, column in enumerate(columns)]
+    widths = [
+        max(cell_width(column.head), *(cell_width(row.cells[place]) for row in rows))
+        for place, column in enumerate(columns)
+    ]
     room = width - len(GAP) * (len(widths) - 1)
     for floors in (
-        least(len, set()),
-        least(lambda text: _longest_word(held(text)), {"left"}),
-        least(lambda text: _longest_word(held(text)), {"left", "right"}),
-        least(_longest_word, {"left", "right"}),
+        least(cell_width, set()),
+        least(lambda text: longest_word(held(text)), {"left"}),
+        least(lambda text: longest_word(held(text)), {"left", "right"}),
+        least(longest_word, {"left", "right"}),
     ):
         while sum(widths) > room and any(wide > floor for wide, floor in zip(widths, floors, strict=True)):
             shrinking = [wide if wide > floor else 0 for wide, floor in zip(widths, floors, strict=True)]
@@ -138,9 +129,14 @@ def stacked(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[
         name, *cells = row.cells
         lines += [Line(line, style=row.style or "bold") for line in wrapped(name, width)]
         said = [f"{column.head} {text}".strip() for column, text in zip(columns[1:], cells, strict=True) if text]
-        most = width - len(GAP) - len(" ·")
-        whole = (text.replace(" ", "\u00a0") if len(text) <= most else text for text in said)
-        lines += [Line(GAP + line) for line in wrapped("\u00a0· ".join(whole), width - len(GAP))]
+        line = ""
+        for text in [*(f"{text} ·" for text in said[:-1]), *said[-1:]]:
+            if line and cell_width(f"{GAP}{line} {text}") > width:
+                lines.append(Line(GAP + line))
+                line = ""
+            *above, line = (f"{line} {text}",) if line else wrapped(text, width - len(GAP))
+            lines += [Line(GAP + piece) for piece in above]
+        lines += [Line(GAP + line)] if line else []
     return lines
 
 
@@ -154,12 +150,12 @@ def fitted(
     """
 
     def least(column: int) -> int:
-        lengths = [len(row.cells[column]) for row in rows]
+        lengths = [cell_width(row.cells[column]) for row in rows]
         if column == name:
             lengths = [min(max(lengths), 16)]  # of a name
         if column == state:
             lengths = [length if length <= 18 else 14 for length in lengths]  # long ones wrap
-        return max(*lengths, *map(len, columns[column].head.split()))
+        return max(*lengths, longest_word(columns[column].head))
 
     def use(column: int) -> tuple[int, int]:
         found = {row.cells[column] for row in rows}
@@ -173,13 +169,13 @@ def fitted(
     widths = {column: least(column) for column in kept}
     for column, narrowest in (
         (name, 8),
-        (state, max(_longest_word(row.cells[state]) for row in rows)),
+        (state, max(longest_word(row.cells[state]) for row in rows)),
     ):  # a name's ends
         excess = sum(widths.values()) + len(GAP) * (len(kept) - 1) - width
         widths[column] = max(widths[column] - max(excess, 0), min(narrowest, widths[column]))
     for column, longest in (
-        (name, max(len(columns[name].head), *(len(row.cells[name]) for row in rows))),
-        (state, max(len(row.cells[state]) for row in rows)),
+        (name, max(cell_width(columns[name].head), *(cell_width(row.cells[name]) for row in rows))),
+        (state, max(cell_width(row.cells[state]) for row in rows)),
     ):
         room = width - sum(widths.values()) - len(GAP) * (len(kept) - 1)
         widths[column] = min(widths[column] + max(room, 0), longest)
@@ -193,10 +189,10 @@ def fitted(
 def shortened(names: Sequence[str], most: int) -> list[str]:
     """Names without their middle, so that those that differ still do; whole where that cannot be."""
     kept = max(most - len(_ELLIPSIS), 2)
-    found = {name: name for name in names if len(name) <= most}
+    found = {name: name for name in names if cell_width(name) <= most}
     long = [name for name in dict.fromkeys(names) if name not in found]
     for front in sorted(range(1, kept), key=lambda front: abs(front - kept // 3)):
-        short = {name: name[:front] + _ELLIPSIS + name[front - kept :] for name in long}
+        short = {name: cut(name, front) + _ELLIPSIS + cut(name[::-1], kept - front)[::-1] for name in long}
         counts = Counter((*short.values(), *found.values()))
         found |= {name: text for name, text in short.items() if counts[text] == 1}
         long = [name for name in long if name not in found]
@@ -216,16 +212,6 @@ def width_of_output(widest: int = WIDEST) -> int:
 
 def _on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
-
-
-def held(text: str) -> str:
-    """With a space that no line ends at between a figure and its unit."""
-    return _HELD.sub("\u00a0", text)
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    lines = textwrap.wrap(held(text), max(width, 20), break_on_hyphens=False) or [""]
-    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def shown(lines: list[Line], width: int, colour: bool | None) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from stepwatch.i18n import say
+from stepwatch.i18n import say, say_all
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.screen import (
@@ -25,8 +26,8 @@ from stepwatch.presenters.screen import (
     table_lines,
     table_widths,
     width_of_output,
-    wrapped,
 )
+from stepwatch.presenters.typesetting import cell_width, cut, padded, wrapped
 
 LEAST_CHART_HEIGHT = 3  # lines; 5 where the first screen has room, 7 in the full report
 _MARKS = {
@@ -121,7 +122,7 @@ class TerminalWriter:
             block = item.block
             if isinstance(block, doc.Text) and block.label is not None:
                 label, style = labels[id(item)]
-                longest = max(len(labels[id(i)][0]) for i in items if i.group == item.group and id(i) in labels)
+                longest = max(cell_width(labels[id(i)][0]) for i in items if i.group == item.group and id(i) in labels)
                 text = self._said(block.brief or block.messages)
                 item.lines = self._labelled(label, text, longest + (1 if block.kind else 2), style)
             elif isinstance(block, doc.Text):
@@ -190,7 +191,7 @@ class TerminalWriter:
                 return self._table(block)
             case doc.Labelled():
                 said = [(self._said([label]), self._said(texts), alarm) for label, texts, alarm in block.items]
-                indent = max((len(label) for label, _, _ in said), default=0) + 2
+                indent = max((cell_width(label) for label, _, _ in said), default=0) + 2
                 rows: list[Line] = []
                 for label, text, alarm in said:
                     rows += self._labelled(label, text, indent, "bold red" if alarm else "bold")
@@ -226,11 +227,13 @@ class TerminalWriter:
 
     # --- lines ----------------------------------------------------------------------------------------------
 
-    def _said(self, messages: Iterable[Message], between: str = " ") -> str:
-        return between.join(say(message, self.language) for message in messages)
+    def _said(self, messages: Iterable[Message]) -> str:
+        return say_all(messages, self.language)
 
     def _cell(self, cell: doc.Cell) -> str:
-        return f"{cell.sign} {self._said([cell.word])}" if isinstance(cell, doc.Badge) else self._said(cell, " + ")
+        if isinstance(cell, doc.Badge):
+            return f"{cell.sign} {self._said([cell.word])}"
+        return " + ".join(say(message, self.language) for message in cell)
 
     def _paragraph(self, messages: Iterable[Message], style: str = "") -> list[Line]:
         return [Line(line, style=style) for line in wrapped(self._said(messages), self.width)]
@@ -238,7 +241,7 @@ class TerminalWriter:
     def _labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
         """A label in front of the first line of a text, the others indented."""
         lines = wrapped(text, self.width - indent)
-        first = Line(label, style=style).append(" " * max(indent - len(label), 1) if label else " " * indent)
+        first = Line(label, style=style).append(" " * max(indent - cell_width(label), 1) if label else " " * indent)
         return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
 
     def _text(self, text: doc.Text, messages: Iterable[Message], *, marked: bool) -> list[Line]:
@@ -296,7 +299,8 @@ class TerminalWriter:
         return stacked(columns, rows, width)
 
     def _left_out(self, heads: Sequence[str]) -> list[Line]:
-        left_out = Message("Left out for lack of space: {columns:word}.", {"columns": ", ".join(heads)})
+        named = {"columns": TABLE[self.language].comma.join(heads)}
+        left_out = Message("Left out for lack of space: {columns:word}.", named)
         return self._paragraph([left_out], "dim") if heads else []
 
     def _chart(self, points: doc.Points, height: int) -> list[Line]:
@@ -306,9 +310,9 @@ class TerminalWriter:
 
     def _progress(self, progress: doc.Progress) -> Iterator[Line]:
         where = self._said([progress.where])
-        room = self.width - len(where) - 2
-        name = progress.name if len(progress.name) <= room else progress.name[: max(room - 1, 0)] + "…"
-        yield Line(name.ljust(self.width - len(where)), "bold").append(where)
+        room = self.width - cell_width(where) - 2
+        name = progress.name if cell_width(progress.name) <= room else cut(progress.name, max(room - 1, 0)) + "…"
+        yield Line(padded(name, self.width - cell_width(where)), "bold").append(where)
         if progress.share is not None:
             done = min(round(progress.share * self.width), self.width)
             yield Line(_DONE * done, "green").append(_AHEAD * (self.width - done), "dim")

@@ -14,7 +14,8 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
 from stepwatch.presenters.run_sentences import PART_MARKS, PartRow, share_text
-from stepwatch.presenters.screen import MARK_STYLES, Line, wrapped
+from stepwatch.presenters.screen import MARK_STYLES, Line
+from stepwatch.presenters.typesetting import cell_width, padded, wrapped
 
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 _APART = math.log(2.0)  # noise stays below it, and no row holds steps and what takes longer than twice as long
@@ -49,7 +50,7 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
             inside[sum(cell.time >= row.low for row in rows[1:])].append(cell)
         middles = (math.exp(median(np.array([cell.time for cell in row]))) if row else None for row in inside)
         labels = [say(time(middle), language) if middle is not None else "" for middle in middles]
-        margin = max(map(len, labels)) + 1
+        margin = max(map(cell_width, labels)) + 1
     lines = []
     for label, row, found in reversed(list(zip(labels, rows, inside, strict=True))):
         marks = [" "] * columns
@@ -57,13 +58,13 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
             level = (cell.time - row.low) / (row.high - row.low)
             dot = _DOTS[min(max(int(level * len(_DOTS)), 0), len(_DOTS) - 1)]
             marks[cell.column] = dot if cell.mark == STEP else cell.mark
-        line = Line(label.rjust(margin - 1) + " │", style="dim")
+        line = Line(padded(label, margin - 1, "right") + " │", style="dim")
         for mark in marks:
             line.append(mark, style=MARK_STYLES.get(mark, ""))
         lines.append(line.cut(width))
     ends = [say(count(int(value)), language) for value in (points.number[0], points.number[-1])]
     name = say(Message("iteration"), language)
-    free = columns - len("".join(ends) + name) - 6
+    free = columns - cell_width("".join(ends) + name) - 6
     left, right = max(free // 2, 1), max(free - free // 2, 1)
     axis = Line(f"{'':{margin}}└ {ends[0]} {'─' * left} {name} {'─' * right} {ends[1]}", style="dim")
     present = {STEP, *(cell.mark for cell in cells)}
@@ -114,7 +115,7 @@ def _legend(entries: Iterable[tuple[str, str]], width: int) -> list[Line]:
     lines: list[Line] = []
     for mark, meaning in entries:
         first, *others = wrapped(meaning, width - 4)
-        if lines and len(lines[-1].text) + 5 + len(meaning) <= width:
+        if lines and cell_width(lines[-1].text) + 5 + cell_width(meaning) <= width:
             lines[-1].append("   ")
         else:
             lines.append(Line("  "))

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stepwatch.i18n import say
+from stepwatch.i18n import joined, say, say_all
 from stepwatch.i18n.languages import TABLE
+from stepwatch.i18n.numbers import with_unit
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
@@ -67,7 +68,7 @@ class Plot(NamedTuple):
 
 
 def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], **content: Any) -> Spec:
-    """A whole specification. The data hold no word of any language, so that four languages can share them."""
+    """A whole specification. The data hold no word of any language, so that all languages can share them."""
     separators = TABLE[language]
     number = {"decimal": separators.decimal, "thousands": separators.group, "grouping": [3], "currency": ["", ""]}
     return {
@@ -79,16 +80,21 @@ def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], 
         "datasets": dict(datasets),
         "data": {"name": next(iter(datasets))},
         **content,
-        "config": {"font": FONT, "locale": {"number": number}, **_CONFIG},
+        "config": {"font": font_of(language), "locale": {"number": number}, **_CONFIG},
     }
 
 
+def font_of(language: str) -> str:
+    return ", ".join(filter(None, (TABLE[language].fonts, FONT)))
+
+
 def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Plot:
-    said, description = say(title, language), " ".join(say(message, language) for message in about)
+    said, description = say(title, language), say_all(about, language)
     plain = ([cell for cell in row if isinstance(cell, tuple)] for row in table.rows)  # no chart has badges
     rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in plain)
     head = tuple(say(cell, language) for cell in table.head)
-    return Plot(name, said, description, {**spec, "description": f"{said}. {description}"}, head, rows)
+    whole = joined((said + TABLE[language].colon, description))
+    return Plot(name, said, description, {**spec, "description": whole}, head, rows)
 
 
 def text(value: str) -> str:
@@ -195,23 +201,26 @@ def integer(value: str, language: str) -> str:
 def duration(value: str, language: str) -> str:
     """The expression that says a duration as `numbers.duration` does."""
 
+    locale = TABLE[language]
+    day, hour, minute, second = locale.clock
+
     def unit(number: str, name: str) -> str:
-        return f"{number} + {text(TABLE[language].space + name)}"
+        return f"{number} + {text(with_unit('', name, language))}"
 
     def two(small: float, count: int, big_name: str, small_name: str) -> str:
         whole = f"round({value} / {small:g})"
         first = unit(integer(f"floor({whole} / {count})", language), big_name)
         rest = unit(f"format({whole} % {count}, 'd')", small_name)
-        return f"{first} + ({whole} % {count} ? ' ' + {rest} : '')"
+        return f"{first} + ({whole} % {count} ? {text(locale.joint)} + {rest} : '')"
 
     cases = (
         ("< 0.9995", unit(f"format({value} * 1000, {value} < 0.09995 ? ',.3r' : ',.1f')", "ms")),
         ("< 59.95", unit(f"format({value}, ',.3r')", "s")),
-        ("< 3570", two(1.0, 60, "min", "s")),
-        ("< 84600", two(MINUTE_S, 60, "h", "min")),
-        ("< 8638200", two(HOUR_S, 24, TABLE[language].day, "h")),
+        ("< 3570", two(1.0, 60, minute, second)),
+        ("< 84600", two(MINUTE_S, 60, hour, minute)),
+        ("< 8638200", two(HOUR_S, 24, day, hour)),
     )
-    many_days = unit(integer(f"round({value} / {DAY_S:g})", language), TABLE[language].day)
+    many_days = unit(integer(f"round({value} / {DAY_S:g})", language), day)
     return "(" + "".join(f"{value} {limit} ? {said} : " for limit, said in cases) + many_days + ")"
 
 

@@ -7,7 +7,7 @@ from babel.numbers import format_decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwatch.i18n import LANGUAGES, language_from_environment, numbers, say
+from stepwatch.i18n import LANGUAGES, joined, language_from_environment, numbers, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.units import Interval
@@ -44,6 +44,39 @@ def test_durations_follow_the_language() -> None:
     assert numbers.duration(1234.5678e-3 * 1, "de") == "1,23\u00a0s"
     assert numbers.size(12e9, "fr") == "12,0\u202fGo"
     assert numbers.percent(0.25, "es") == "25,0\u00a0%"
+    assert numbers.percent(0.25, "zh") == numbers.percent(0.25, "ja") == "25.0%"
+    assert numbers.duration(100_000, "zh") == "1\u00a0天\u00a04\u00a0小时"
+    assert numbers.duration(100_000, "ja") == "1日4時間"
+    assert numbers.duration(185, "ja") == "3分5秒"
+    assert numbers.duration(0.16869, "ja") == numbers.duration(0.16869, "zh") == "168.7\u00a0ms"
+
+
+def test_counts_are_in_the_thousands_or_myriads_of_the_language() -> None:
+    said = [numbers.big(123.6e6, language) for language in ("en", "zh", "ja")]
+    assert said == ["123.6 M", "1.236\u00a0亿", "1.236億"]
+    assert [numbers.big(1.06e7, language) for language in ("zh", "ja")] == ["1,060\u00a0万", "1,060万"]
+    assert [numbers.big(7e9, language) for language in ("de", "zh")] == ["7,000\u00a0G", "70.00\u00a0亿"]
+
+
+def test_lists_and_ranges_have_the_marks_of_the_language() -> None:
+    said = {language: say(Message("{at:ints}", {"at": (0, 250, 1500)}), language) for language in ("en", "zh", "ja")}
+    assert said == {"en": "0, 250, 1,500", "zh": "0、250、1,500", "ja": "0、250、1,500"}
+    assert numbers.duration_range(Interval(5.1, 5.15, 5.2), "zh") == "5.10–5.20\u00a0s"
+    assert numbers.duration_range(Interval(5.1, 5.15, 5.2), "ja") == "5.10〜5.20\u00a0s"
+    assert numbers.duration_range(Interval(3000, 4000, 5000), "zh") == "50\u00a0分 – 1\u00a0小时\u00a023\u00a0分"
+    assert numbers.duration_range(Interval(3000, 4000, 5000), "ja") == "50分〜1時間23分"
+
+
+def test_a_unit_in_the_script_of_the_sentence_has_no_space_after_it() -> None:
+    message = Message("A crash costs up to {spacing:time} of training.", {"spacing": 5.0})
+    assert say(message, "zh") == "崩溃时最多损失 5.00\u00a0s 的训练。"
+    assert say(message._replace(params={"spacing": 972.0}), "zh") == "崩溃时最多损失 16\u00a0分\u00a012\u00a0秒的训练。"
+
+
+def test_texts_on_one_line_have_no_space_beside_full_width_punctuation() -> None:
+    assert joined(["It fits.", "The rest."]) == "It fits. The rest."
+    assert joined(["放得下。", "12.3%", "的时间", "（通常）"]) == "放得下。12.3% 的时间（通常）"
+    assert joined(["29.0 TFLOPS。", "ステップ", "+", "評価"]) == "29.0 TFLOPS。ステップ + 評価"
 
 
 @pytest.mark.parametrize(
@@ -82,14 +115,14 @@ def test_plurals_follow_the_language() -> None:
     many = one._replace(params={"count": 7}, n=7)
     assert say(one, "en") == "They include 1 evaluation to come."
     assert say(many, "en") == "They include 7 evaluations to come."
-    assert len({say(message, language) for message in (one, many) for language in LANGUAGES}) == 8
+    assert len({say(message, language) for message in (one, many) for language in LANGUAGES}) == 2 * len(LANGUAGES)
 
 
 @pytest.mark.parametrize(
     ("environment", "language"),
     [
         ({}, "en"), ({"LANG": "de_DE.UTF-8"}, "de"), ({"LC_ALL": "es_MX", "LANG": "fr_FR"}, "es"),
-        ({"LANG": "C"}, "en"),
+        ({"LANG": "C"}, "en"), ({"LANG": "zh_CN.UTF-8"}, "zh"), ({"LC_ALL": "ja_JP"}, "ja"),
         ({"LANGUAGE": "pt:fr", "LANG": "de"}, "fr"), ({"LANG": "esperanto"}, "en"), ({"LANG": "fr"}, "fr"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import analyse
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import numbers, say
+from stepwatch.i18n import LANGUAGES, numbers, say
 from stepwatch.presenters import View, render
 from stepwatch.presenters import advice_answer as sentences
 from stepwatch.presenters.advice_answer import command_of
@@ -33,7 +33,6 @@ TINY: dict[str, Value] = {
     "n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 65, "batch_size": 1,
     "gradient_accumulation_steps": 64, "max_iters": 100_000, "eval_interval": 2000,
 }  # fmt: skip
-LANGUAGES = ("en", "fr", "de", "es")
 
 
 def on_plan(gpu: str = "4070", cards: int | None = None, **values: Value) -> AdviceList:
@@ -224,7 +223,7 @@ def test_what_is_to_be_pasted_is_python(found: AdviceList | None) -> None:
         assert advice.where is not None
 
 
-# --- three forms, four languages --------------------------------------------------------------------------------
+# --- three forms, every language --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -15,7 +15,7 @@ import pytest
 from stepwatch.advice import advice_on_plan
 from stepwatch.estimator.plan import Plan, plan, plan_json
 from stepwatch.gpus import find_gpu, gpus
-from stepwatch.i18n import numbers
+from stepwatch.i18n import LANGUAGES, numbers
 from stepwatch.i18n import say as say_plainly
 from stepwatch.messages import Message
 from stepwatch.presenters import View, plan_sentences, render, terminal
@@ -298,7 +298,7 @@ def test_front_matter_is_there_when_asked_for() -> None:
     assert as_note(a_plan()).startswith("# How long this run will take\n")
 
 
-@pytest.mark.parametrize("language", ["en", "fr", "de", "es"])
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_language_and_form_answers(config: str, language: str) -> None:
     of = a_plan(config, claim="1h")

@@ -396,6 +396,7 @@ def test_a_forecast_does_not_claim_evaluations_whose_cost_nothing_tells() -> Non
     [
         ("en", "iteration", "A normal epoch takes 50.0 s"), ("fr", "itération", "Une époque normale"),
         ("de", "iteration", "Eine normale Epoche"), ("es", "iteraci", "Una época normal"),
+        ("zh", "迭代", "正常轮次用时 50.0 s"), ("ja", "イテレーション", "通常のエポックは50.0 s"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["terminal", "md"])

@@ -19,7 +19,8 @@ from stepwatch.analysis.phases import PHASE_NAMES, Phase
 from stepwatch.errors import UsageError
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import LANGUAGES, numbers, say
+from stepwatch.i18n import LANGUAGES, joined, numbers, say
+from stepwatch.i18n.languages import TABLE
 from stepwatch.presenters import CHARTS, PLAN_CHARTS, View, document_of, pictures, render, vega
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.pictures import png, titled
@@ -300,7 +301,7 @@ def test_every_chart_has_words_and_a_table(language: str) -> None:
         assert chart.description
         assert 1 <= len(chart.rows) <= 12, chart.name
         assert all(len(row) == len(chart.head) for row in chart.rows)
-        assert chart.spec["description"] == f"{chart.title}. {chart.description}"
+        assert chart.spec["description"] == joined((chart.title + TABLE[language].colon, chart.description))
 
 
 def test_the_plan_bars_are_the_plans() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from stepwatch.answers import (
     AdviseRequest,
@@ -21,6 +23,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import View, document_of
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.terminal import TerminalWriter
+from stepwatch.presenters.typesetting import cell_width
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAME_WRAPPED = ["Part                Cost", "a rather long     12.5 s", "name of a part"]
@@ -83,11 +86,17 @@ def test_tables_keep_to_the_width_and_break_no_word(name: str, language: str, wi
     assert found
     for table in found:
         lines = [line.text.rstrip() for line in writer._table(table)]
-        assert max(map(len, lines)) <= width
+        assert max(map(cell_width, lines)) <= width
         remark = say(Message("Left out for lack of space: {columns:word}.", {"columns": ""}), language)
         known = words_in(table, language) | {"+", "·", *table.marks, *remark.split()}
         printed = {word for line in lines for word in line.split() if "…" not in word}  # which stands in a cut name
-        assert not {word for word in printed if not {word, word.rstrip(",.")} & known}
+        odd = {word for word in printed if not {word, word.rstrip(",.")} & known}
+        if cell_width(remark) == len(remark):
+            assert not odd
+        # Where a script has no spaces, a line ends anywhere but before some marks and inside a word of katakana.
+        text = remark + " ".join(known)
+        assert all(piece in text for word in odd for piece in re.split("[、。：]", word))
+        assert not any(word[0] in "。，、：；）」ーァッョ" for word in odd)
 
 
 def test_figures_stay_on_one_line_as_long_as_names_can_be_wrapped() -> None:
@@ -106,3 +115,20 @@ def test_what_is_less_important_is_left_out_before_rows_are_taken_apart() -> Non
     assert " ".join(narrow[2:]) == "Left out for lack of space: Basis."
     assert narrower[0] == "Evaluation"
     assert "12.5" in narrower[1]
+
+
+@pytest.mark.parametrize("language", ["en", "zh", "ja"])
+@pytest.mark.parametrize("name", documents())
+def test_no_line_of_a_screen_is_wider_than_the_terminal(name: str, language: str) -> None:
+    writer = TerminalWriter(language, 80, 80)
+    for lines in (writer.screen(documents()[name]), writer.whole(documents()[name])):
+        assert [line.text for line in lines if cell_len(line.text) > 80 and "--" not in line.text] == []  # a command
+
+
+@pytest.mark.parametrize("language", ["zh", "ja"])
+def test_columns_of_wide_characters_are_aligned(language: str) -> None:
+    [table] = [table for table in tables(documents()["short"]) if len(table.head) == 5]
+    lines = TerminalWriter(language, 80, 80)._table(table)
+    assert len({cell_len(line.text) for line in lines}) == 1
+    ends = {cell_len(line.text[: line.text.rindex("%") + 1]) for line in lines if "%" in line.text}
+    assert len(ends) == 1

@@ -297,11 +297,15 @@ _SECONDS = (
     "secondes",
     "segundo",
     "segundos",
+    "秒",
+    "秒钟",
 )
-_MINUTES = ("min", "mins", "m", "mn", "minute", "minutes", "minuten", "minuto", "minutos")
-_HOURS = ("h", "hr", "hrs", "hour", "hours", "stunde", "stunden", "heure", "heures", "hora", "horas")
-_DAYS = ("d", "j", "day", "days", "tag", "tage", "tagen", "jour", "jours", "día", "días", "dia", "dias")
-_WEEKS = ("w", "week", "weeks", "woche", "wochen", "semaine", "semaines", "semana", "semanas")
+_MINUTES = ("min", "mins", "m", "mn", "minute", "minutes", "minuten", "minuto", "minutos", "分", "分钟", "分間")
+_HOURS = (
+    "h", "hr", "hrs", "hour", "hours", "stunde", "stunden", "heure", "heures", "hora", "horas", "小时", "時間",
+)  # fmt: skip
+_DAYS = ("d", "j", "day", "days", "tag", "tage", "tagen", "jour", "jours", "día", "días", "dia", "dias", "天", "日")
+_WEEKS = ("w", "week", "weeks", "woche", "wochen", "semaine", "semaines", "semana", "semanas", "周", "週間")
 _UNITS = {
     "ms": 1e-3,
     **dict.fromkeys(_SECONDS, 1.0),

@@ -135,6 +135,8 @@ class FleetReport:
     shares: tuple[Share, ...] = ()
     statuses: Mapping[str, int]
     groups: tuple[Group, ...] = ()
+    weeks: tuple[Group, ...] = ()
+    """By the Monday of the week in which runs started, the last one first."""
     jobs: tuple[Job, ...] = ()
     """Those that were started more than once, the most GPU hours lost first."""
     job_count: int = 0

@@ -25,6 +25,8 @@ GROUPS = {"card": "gpu"}
 """What people call a column."""
 PARTS = ("step", "data", "eval", "checkpoint", "compile", "stall", "unexplained")
 MOST_CHANGES = 3
+MOST_WEEKS = 26
+_WEEK = "strftime(date_trunc('week', started_at), '%Y-%m-%d')"
 _SINCE = Pattern(r"(\d+(?:\.\d+)?)\s*([hdw])")
 _UNITS_S = {"h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
 _HOURS = f"coalesce(wall_s, 0) * coalesce(world_size, 1) / {HOUR_S}"
@@ -40,8 +42,7 @@ class FleetRequest:
 
 def ask(request: FleetRequest) -> FleetReport:
     """Raises InputError where there is no store or no run in it, UsageError where a restriction is none."""
-    database = opened(Store(request.store))
-    _restrict(database, request)
+    database = restricted(request)
     (runs, logs, hours, first, last), *_ = database.sql(
         f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)),"
         " max(epoch(ended_at)) from runs"
@@ -64,6 +65,7 @@ def ask(request: FleetRequest) -> FleetReport:
         shares=tuple(_shares(database, restarted)),
         statuses=dict(database.sql("select verdict, count(*) from runs group by 1 order by 2 desc, 1").fetchall()),
         groups=tuple(_groups(database, by)) if by else (),
+        weeks=tuple(_groups(database, (_WEEK,)))[:MOST_WEEKS] if first is not None else (),
         jobs=tuple(restarted),
         job_count=len(found),
         suspects=tuple(likes.find_suspects(rows)),
@@ -75,6 +77,13 @@ def ask(request: FleetRequest) -> FleetReport:
         first_s=first,
         last_s=last,
     )
+
+
+def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
+    """The tables as they are asked about."""
+    database = opened(Store(request.store))
+    _restrict(database, request)
+    return database
 
 
 def opened(store: Store) -> duckdb.DuckDBPyConnection:
@@ -97,7 +106,6 @@ def opened(store: Store) -> duckdb.DuckDBPyConnection:
 
 
 def _restrict(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> None:
-    """The tables as they are asked about."""
     database.sql("create table runs as select * from all_runs")
     if request.since is not None:
         database.execute("delete from runs where started_at is null or epoch(started_at) < ?", [_moment(request.since)])
@@ -172,13 +180,14 @@ def _shares(database: duckdb.DuckDBPyConnection, restarted: Sequence[Job]) -> li
 
 def _groups(database: duckdb.DuckDBPyConnection, by: Sequence[str]) -> list[Group]:
     names = ", ".join(f"coalesce(cast({name} as varchar), '')" for name in by)
+    order = "1 desc" if by == (_WEEK,) else "hours desc"
     places = ", ".join(str(place + 1) for place in range(len(by)))
     healthy = ", ".join(f"'{status.value}'" for status in (Status.HEALTHY, Status.BEGUN, Status.UNKNOWN))
     query = f"""
         select {names}, count(*), sum({_HOURS}) as hours,
             sum(parts_step_s * coalesce(world_size, 1)) / nullif(sum(wall_s * coalesce(world_size, 1)), 0), median(mfu),
             count(*) filter (verdict not in ({healthy}))
-        from runs group by {places} order by hours desc, {places}"""
+        from runs group by {places} order by {order}, {places}"""
     width = len(by)
     return [Group(tuple(row[:width]), *row[width:]) for row in database.sql(query).fetchall()]
 

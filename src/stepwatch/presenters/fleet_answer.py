@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from stepwatch.fleet_report import FleetReport, Job, Suspect
+from stepwatch.fleet_report import FleetReport, Group, Job, Suspect
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.document import cells, count, sections, word
@@ -32,7 +32,8 @@ def fleet_document(report: FleetReport) -> doc.Document:
             doc.Section("hours", Message("Where the GPU hours went"), (_hours(report),)),
             doc.Section("changes", Message("What saves most"), (_changes(report),)),
             doc.Section("slow", Message("Slow against their like"), tuple(_suspects(report))),
-            doc.Section("groups", Message("By group"), (_groups(report),)),
+            doc.Section("groups", Message("By group"), (_groups(tuple(map(word, report.by)), report.groups, doc.MAIN),)),
+            doc.Section("weeks", Message("By week"), (_groups((Message("Week"),), report.weeks, doc.MORE + 6),)),
             doc.Section("jobs", Message("Jobs with restarts"), (_jobs(report),)),
             doc.Section("status", Message("Status of the runs"), (_statuses(report),)),
             doc.Section("failed", Message("What failed"), (_causes(report),)),
@@ -100,9 +101,9 @@ def _suspects(report: FleetReport) -> Iterator[doc.Block]:
     yield doc.Bullets(items)
 
 
-def _groups(report: FleetReport) -> doc.Table:
+def _groups(names: tuple[Message, ...], groups: Sequence[Group], priority: int) -> doc.Table:
     head = (
-        *(word(name) for name in report.by),
+        *names,
         *(Message("Runs"), Message("With a problem"), Message("GPU hours"), Message("Steps’ share"), Message("MFU")),
     )
     rows = (
@@ -110,9 +111,9 @@ def _groups(report: FleetReport) -> doc.Table:
             *(word(name or "–") for name in group.names),
             *(count(group.runs), count(group.troubled), hours(group.hours), share(group.useful), share(group.mfu)),
         )
-        for group in report.groups[:MOST_ROWS]
+        for group in groups[:MOST_ROWS]
     )
-    return doc.Table(head, "l" * len(report.by) + "rrrrr", cells(rows), doc.MAIN)
+    return doc.Table(head, "l" * len(names) + "rrrrr", cells(rows), priority)
 
 
 def _jobs(report: FleetReport) -> doc.Table:

@@ -123,6 +123,7 @@ def _fleet(answer: FleetReport, language: str) -> dict[str, Any]:
         "parts": [part._asdict() for part in answer.shares],
         "statuses": dict(answer.statuses),
         "groups": [group._asdict() for group in answer.groups],
+        "weeks": [group._asdict() for group in answer.weeks],
         "restarted": [job._asdict() for job in answer.jobs],
         "suspects": suspects,
         "changes": changes,

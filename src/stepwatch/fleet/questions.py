@@ -117,8 +117,8 @@ def _restrict(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> Non
             raise UsageError(
                 Message("--where “{text:word}” cannot be asked: {reason:word}", reason),
                 Message(
-                    "it is a condition in SQL on the columns of `runs`: "
-                    "--where \"gpu like '%4090%' and world_size = 8\""
+                    "it is a condition in SQL on the columns of `runs`: {example:list}",
+                    {"example": "--where \"gpu like '%4090%' and world_size = 8\""},
                 ),
             ) from error
     for name in request.by:

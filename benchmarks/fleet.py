@@ -2,9 +2,9 @@
 
     python -m benchmarks.fleet chains|fleets|kills|speed [--count N] [--logs DIR] [--write-docs]
 
-`chains` and `fleets` are planted (tests/fleets.py). `kills` ends readers with SIGKILL at random moments and compares the store with
-an undisturbed one. `speed` reads copies of the logs below a directory, of sizes as met in the wild: the median is 28 kB,
-some have 3 MB. With --write-docs the table goes into docs/fleet.md.
+`chains` and `fleets` are planted (tests/fleets.py). `kills` ends readers with SIGKILL at random moments and compares
+the store with an undisturbed one. `speed` reads copies of the logs below a directory, of sizes as met in the wild: the
+median is 28 kB. With --write-docs the table goes into docs/fleet.md.
 """
 
 from __future__ import annotations
@@ -56,12 +56,15 @@ def chains(count: int) -> Iterator[tuple[str, str]]:
     exact = sum(name in jobs and jobs[name].redone == truth.redone for name, truth in truths.items())
     within = [abs(jobs[name].goodput / truth.goodput - 1) for name, truth in truths.items() if name in jobs]
     yield f"{count} planted restart chains: iterations done again are exact", f"{exact} of {count}"
-    yield "their goodput is within 1 %", f"{sum(off <= 0.01 for off in within)} of {count}; at most {max(within):.2%} off"
+    yield (
+        "their goodput is within 1 %",
+        f"{sum(off <= 0.01 for off in within)} of {count}; at most {max(within):.2%} off",
+    )
 
 
 def fleets(count: int) -> Iterator[tuple[str, str]]:
     """Planted fleets, by what a store tells of their runs."""
-    named = {kind: 0 for kind in ("node", "day", "")}
+    named = dict.fromkeys(("node", "day", ""), 0)
     for kind in named:
         for seed in range(1000, 1000 + count):
             planted = a_fleet(seed, kind)
@@ -70,7 +73,8 @@ def fleets(count: int) -> Iterator[tuple[str, str]]:
                 started = run["started"]
                 assert isinstance(started, datetime)
                 told = {
-                    "work": run["work"], "node": run["node"], "step_s_mid": run["step_s"], "torch_version": run["torch"],
+                    "work": run["work"], "node": run["node"], "step_s_mid": run["step_s"],
+                    "torch_version": run["torch"],
                     "started_at": started.replace(tzinfo=UTC).timestamp(), "source": run["source"], "wall_s": 3600.0,
                 }  # fmt: skip
                 rows.append({**dict.fromkeys(likes.COLUMNS), **told})
@@ -87,7 +91,7 @@ def kills(count: int) -> Iterator[tuple[str, str]]:
         top = Path(place)
         logs = top / "logs"
         logs.mkdir()
-        for seed in range(8 * count):
+        for seed in range(4 * count):
             for name, text in a_chain(seed).files.items():
                 (logs / f"{seed}-{name}").write_text(text)
         collect(CollectRequest(places=(str(logs),), into=str(top / "calm")))
@@ -95,7 +99,7 @@ def kills(count: int) -> Iterator[tuple[str, str]]:
 
         def kill() -> None:
             rng = random.Random(1)
-            while len(killed) < count and not stop.wait(rng.uniform(0.02, 0.3)):
+            while len(killed) < count and not stop.wait(rng.uniform(0.2, 1.6)):
                 with suppress(psutil.Error):
                     below = psutil.Process().children(recursive=True)
                     readers = [child for child in below if "stepwatch.fleet.reader" in " ".join(child.cmdline())]
@@ -111,7 +115,10 @@ def kills(count: int) -> Iterator[tuple[str, str]]:
             collect(CollectRequest(places=(str(logs),), into=str(top / "hit")))
         stop.set()
         killer.join()
-        same = all(_rows(str(top / "hit"), table) == _rows(str(top / "calm"), table) for table in ("runs", "parts", "findings", "failures"))
+        same = all(
+            _rows(str(top / "hit"), table) == _rows(str(top / "calm"), table)
+            for table in ("runs", "parts", "findings", "failures")
+        )
     yield f"{len(killed)} readers killed with SIGKILL at random moments: every row as without", "yes" if same else "no"
 
 
@@ -127,7 +134,10 @@ def speed(count: int, logs: Path) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as place:
         top = Path(place)
         sizes = copies(count, logs, top / "logs")
-        yield f"{count:,} logs: size in the median, largest", f"{median(sizes) / 1000:.0f} kB, {max(sizes) / 1e6:.1f} MB"
+        yield (
+            f"{count:,} logs: size in the median, largest",
+            f"{median(sizes) / 1000:.0f} kB, {max(sizes) / 1e6:.1f} MB",
+        )
         before = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
         began = time.monotonic()
         done = collect(CollectRequest(places=(str(top / "logs"),), into=str(top / "store")))
@@ -145,7 +155,10 @@ def speed(count: int, logs: Path) -> Iterator[tuple[str, str]]:
         began = time.monotonic()
         spent = time.process_time()
         collect(CollectRequest(places=(str(top / "logs"),), into=str(top / "store")))
-        yield "again, nothing changed: processor time, wall time", f"{time.process_time() - spent:.2f} s, {time.monotonic() - began:.2f} s"
+        yield (
+            "again, nothing changed: processor time, wall time",
+            f"{time.process_time() - spent:.2f} s, {time.monotonic() - began:.2f} s",
+        )
 
 
 def copies(count: int, logs: Path, place: Path) -> list[int]:

@@ -22,7 +22,7 @@ from stepwatch.platforms import limit_memory
 
 ATTEMPTS = 3
 """A process may die for reasons that are not its log's: Dask tries as often."""
-_STARTS = 20
+_MOST_KILLED = 200  # while they start: somebody does not want them
 _LENGTH = struct.Struct(">Q")
 
 
@@ -55,7 +55,8 @@ class Reader:
 
     def _ready(self) -> subprocess.Popen[bytes]:
         """A process that has loaded all it needs: one that dies before does not count against the log."""
-        for _ in range(_STARTS):
+        failures = 0
+        for _ in range(_MOST_KILLED):
             if self._process is not None and self._process.poll() is None:
                 return self._process
             self.close()
@@ -68,7 +69,8 @@ class Reader:
             with suppress(EOFError):
                 _received(self._process.stdout)
                 return self._process
-            self._process.wait()
+            if self._process.wait() >= 0 and (failures := failures + 1) == ATTEMPTS:  # not killed: it cannot start
+                break
         raise RuntimeError("processes that read logs cannot be started")
 
     def close(self) -> None:

@@ -177,7 +177,7 @@ def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iter
 
 
 def _told(facts: Sequence[Fact]) -> dict[str, Any]:
-    told = {fact.name: fact.value for fact in facts}
+    told = {fact.name: fact.value for fact in facts if fact.value != 0}  # a count of none is no count
     return {"accumulation": max(told.get("micro_steps", 1.0), 1.0)} | told
 
 

@@ -74,6 +74,7 @@ class TrainConfig:
     compile: bool | None = None
     # ours
     seed: int = 1337
+    tensorboard_log: bool = False
     eval_batch_size: int = 0
     eval_splits: str = "train,val"
     checkpoint_interval: int = 0
@@ -118,9 +119,9 @@ MEANINGS = {
     "eval_only": "evaluate once and stop",
     "always_save_checkpoint": "save at every evaluation, not only at a better one",
     "init_from": "scratch, or resume from the newest checkpoint in out_dir",
-    "wandb_log": "accepted, not done",
-    "wandb_project": "accepted, not used",
-    "wandb_run_name": "accepted, not used",
+    "wandb_log": "report to Weights & Biases; needs wandb",
+    "wandb_project": "the project there",
+    "wandb_run_name": "the name of the run there",
     "dataset": "a directory below data/, or its path",
     "gradient_accumulation_steps": "micro-batches of a step, on all ranks together",
     "batch_size": "sequences of a micro-batch",
@@ -145,6 +146,7 @@ MEANINGS = {
     "dtype": "bfloat16 where the card has it, else float16; float32 on a CPU",
     "compile": "True on CUDA, else False",
     "seed": "of all random numbers",
+    "tensorboard_log": "write TensorBoard's event files into out_dir; needs tensorboard",
     "eval_batch_size": "sequences at once in an evaluation; 0: batch_size",
     "eval_splits": "train,val or val",
     "checkpoint_interval": "iterations between saves; 0: at evaluations",

@@ -48,7 +48,10 @@ class _WeightsAndBiases:
         self._run.log({"iter": number, **values})
 
     def close(self) -> None:
+        import wandb
+
         self._run.finish()
+        wandb.teardown()  # its service is a process of its own, and would stay as long as this one
 
 
 class _TensorBoard:

@@ -14,14 +14,18 @@ from typing import NamedTuple
 from click.testing import CliRunner
 
 from stepwatch import cli, samples
+from stepwatch.fleet.schema import TABLES, page_rows
 from stepwatch.i18n import LANGUAGES
 from tools import ROOT, formats_page, recommended_page
 
-_COMMANDS = "explain estimate advice watch run monitor serve compare gpus record train sample prepare calibrate"
+_COMMANDS = (
+    "explain estimate advice watch run monitor serve compare collect fleet gpus record train sample prepare calibrate"
+)
 READMES = tuple(sorted(path.name for path in ROOT.glob("README*.md")))  # README.zh.md: the same in Chinese
 PAGES = (*READMES, "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
 _BLOCK = re.compile(
-    r"<!-- (?P<kind>help|output|example|columns):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->", re.DOTALL
+    r"<!-- (?P<kind>help|output|example|columns|store):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->",
+    re.DOTALL,
 )
 _SHOWN = re.compile(r"^# shown in docs/[\w-]+\.md:\n(?P<code>.*?)^# so far$", re.DOTALL | re.MULTILINE)
 _FOR_LINTERS = re.compile(r"  # (?:noqa|fmt): .*$", re.MULTILINE)
@@ -75,6 +79,8 @@ def fresh_body(block: Block) -> str:
     if block.kind == "columns":
         rows = (f"| `{name}` | {meaning} |\n" for name, meaning in COLUMNS[block.name].items())
         return "| column | holds |\n|---|---|\n" + "".join(rows)
+    if block.kind == "store":
+        return page_rows(TABLES[block.name])
     if block.kind == "help":
         return f"```text\n{answer(*block.arguments)}```\n"
     return f"```console\n$ stepwatch {' '.join(block.arguments)}\n{answer(*block.arguments)}```\n"

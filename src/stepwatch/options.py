@@ -179,6 +179,11 @@ _ALL = (
         default=LARGEST_EXPANSION_BYTES,
         help="Largest log to read, after expansion (default: 2 GB).",
     ),
+    Option(
+        name="history",
+        metavar="STORE",
+        help="Learn from own runs: a store that `stepwatch collect` has made.",
+    ),
     Option(name="fail_over", metavar="PERCENT", help="Exit code 3 if B is slower by more than this: 5%."),
     # How much of the answer is shown.
     Option(name="full", kind=bool, help="Show everything, not only the first screen."),
@@ -207,12 +212,14 @@ OPTIONS: Mapping[str, Option] = {option.name: option for option in (*_ALL, *_ASI
 COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     "explain": (
         *("gpu", "lang", "config", "settings", "full", "run", "no_iterations", "with_lines", "front_matter"),
-        *("log_format", "like", "samples", "price_per_hour", "price_per_kwh", "max_size"),
+        *("log_format", "like", "samples", "price_per_hour", "price_per_kwh", "max_size", "history"),
     ),
-    "estimate": ("gpu", "gpus", "link", "settings", "model", "depth", "claim", "why", "lang"),
-    "advise": ("gpu", "gpus", "link", "settings", "config", "model", "depth", "run", "lang"),
+    "estimate": ("gpu", "gpus", "link", "settings", "model", "depth", "claim", "why", "history", "lang"),
+    "advise": ("gpu", "gpus", "link", "settings", "config", "model", "depth", "run", "history", "lang"),
     "compare": ("gpu", "settings", "run", "log_format", "like", "fail_over", "lang"),
     "watch": ("gpu", "lang", "config", "settings"),
+    "collect": ("max_size", "lang"),
+    "fleet": ("full", "lang"),
     **dict.fromkeys(("calibrate", "gpus", "monitor", "prepare", "run", "sample", "serve", "train"), ("lang",)),
 }
 # What the API takes in the query or the JSON, beside the log or config itself and `settings`.

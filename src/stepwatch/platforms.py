@@ -138,6 +138,13 @@ def physical_memory_bytes() -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
+def allowed_processors() -> int:
+    """How many processors this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def open_files_limit() -> int:
     """How many files, pipes and connections this process may have open."""
     if sys.platform == "win32":

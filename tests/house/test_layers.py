@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.trees import FILES, nodes_of
+from tests.house.trees import FILES, nodes_of, tree_of
 from tools import SOURCE
 
 GROUND = {"patterns", "messages", "errors", "units", "bounds", "platforms"}
@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "advice": {"analysis", "estimator", "gpus", "run", "settings"},
     "verdict": {"advice", "analysis", "run", "settings"},
     "report": {"advice", "analysis", "estimator", "run", "settings", "verdict"},
+    "fleet_report": set(),
     "answers": {
         "advice",
         "analysis",
@@ -51,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "advice",
         "analysis",
         "estimator",
+        "fleet_report",
         "gpus",
         "i18n",
         "report",
@@ -61,9 +63,27 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "notebook": {"answers", "i18n", "options", "presenters", "report", "sources"},
     "verbs": {"analysis", "answers", "estimator", "gpus", "notebook", "readers", "run", "settings", "sources"},
-    "web": {"answers", "i18n", "options", "presenters", "settings", "sources", "watch"},
+    "fleet": {
+        "analysis",
+        "answers",
+        "estimator",
+        "fleet_report",
+        "gpus",
+        "i18n",
+        "presenters",
+        "readers",
+        "report",
+        "run",
+        "samples",
+        "settings",
+        "sources",
+        "verdict",
+    },
+    "web": {"answers", "fleet", "i18n", "options", "presenters", "settings", "sources", "watch"},
     "cli": {
         "answers",
+        "fleet",
+        "fleet_report",
         "gpus",
         "i18n",
         "options",
@@ -118,3 +138,15 @@ def test_a_room_imports_only_inner_rooms() -> None:
         allowed = {room} | MAY_IMPORT[room] | (GROUND if room not in GROUND else set())
         wrong = [f"line {line}: {room} imports {other}" for line, other in imported_rooms(path) if other not in allowed]
         assert not wrong, (path, wrong)
+
+
+def test_only_the_command_line_and_the_page_load_the_fleet() -> None:
+    """It needs packages that a plain install does not have: nothing loads it before it is asked for."""
+    outside = [path for path in FILES if room_of(path) not in ("fleet", *FACADE)]
+    at_once = [
+        f"{path.name}:{node.lineno}"
+        for path in outside
+        for node in tree_of(path).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[:2] == ["stepwatch", "fleet"]
+    ]
+    assert at_once == []

@@ -52,3 +52,9 @@ def test_a_readme_in_another_language_has_the_commands_links_and_figures_of_the_
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     targets = _LINK.findall(_FENCED.sub("", page_path(page).read_text(encoding="utf-8")))  # a log has brackets too
     assert [target for target in targets if not (page_path(page).parent / target).exists()] == []
+
+
+def test_the_page_of_the_store_has_every_table() -> None:
+    from stepwatch.fleet.schema import TABLES
+
+    assert [block.name for block in blocks() if block.kind == "store"] == list(TABLES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +62,23 @@ def test_a_campaign_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.M
     assert (again.done, again.faults, told) == (3, {}, [])
     assert summary([again]).startswith("3 damaged inputs (seed 20; no real logs")
     assert (sum(again.questions.values()), sum(again.commits.values())) == (3, 3)
+
+
+class Busy(Campaign):
+    """Whose workers do not listen to any timer."""
+
+    def command(self, end: int) -> list[str]:
+        return [sys.executable, "-c", "while True: pass"]
+
+    def minimise(self, report: Callable[[str], None]) -> None:
+        """There is nothing to be made smaller."""
+
+
+def test_a_worker_that_cannot_be_interrupted_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "HANGS_S", 0.3)
+    found = Busy(SEED, None, tmp_path)
+    found.run(1, 300.0, lambda line: None)
+    assert (found.faults, found.done) == ({"hangs": [0]}, 1)
 
 
 def test_a_kept_fault_is_tried_again_and_may_be_mended(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from stepwatch.web.openapi import document
 from stepwatch.web.questions import TAKES
 
 REQUESTS = {"explain": ExplainRequest, "estimate": EstimateRequest, "advise": AdviseRequest}
-OF_THE_ANSWER = {"lang", "format", "name", "file", "no_iterations", *View._fields}
+OF_THE_ANSWER = {"history", "lang", "format", "name", "file", "no_iterations", *View._fields}
 
 
 @pytest.mark.parametrize("command", COMMAND_LINE)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tools.fuzz.campaign import MEMORY_BYTES, SECONDS, Campaign, again, minimise, same_source, work
+from tools.fuzz.campaign import MEMORY_BYTES, SECONDS, Campaign, again, commit_of_now, minimise, same_source, work
 from tools.fuzz.material import ROOT
 
 PAGE = ROOT / "docs" / "reliability.md"
@@ -71,7 +71,7 @@ def summary(campaigns: list[Campaign]) -> str:
         f"the processor and {MEMORY_BYTES // 1_000_000} MB each): {count:,} faults of {len(kinds)} kinds; "
         f"{len(mended)} kinds more were found on the way and are mended.\n"
         f"By question: {_counted(questions)}.\n"
-        f"{now:,} of them went through the source as it is now, the others through earlier ones: {_counted(commits)}."
+        f"{now:,} of them went through the source of {commit_of_now()}, all by commit: {_counted(commits)}."
     )
 
 

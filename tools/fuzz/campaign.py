@@ -26,7 +26,8 @@ from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
 
 SECONDS = 5.0  # of the processor: the machine may be busy
 MEMORY_BYTES = 500_000_000
-HANGS_S = 60.0  # of the clock, for what cannot be interrupted
+HANGS_S = 30.0  # of the processor, for what cannot be interrupted
+ASLEEP_S = 900.0  # of the clock, for what waits: a busy machine may let a process wait for minutes
 ROUND = 5_000  # cases of one process: what it holds on to does not add up
 MINIMISING_S = 40.0
 SAVED_EVERY_S = 10.0  # so that little is done twice after an end by a signal
@@ -114,12 +115,15 @@ class Campaign:
             self._save()
             self.minimise(report)
 
+    def command(self, end: int) -> list[str]:
+        """A worker for the cases up to that one."""
+        command = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]
+        return [*command, self.corpus] if self.corpus else command
+
     def _one_worker(self, end: int, until: float, report: Callable[[str], None]) -> None:
-        arguments = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]
-        arguments += [self.corpus] if self.corpus else []
         errors = open(self.kept / f"seed-{self.seed}.err", "w+b")  # noqa: SIM115 - closed with the worker
         commit = commit_of_now()  # when it loads the source
-        worker = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors)
+        worker = subprocess.Popen(self.command(end), stdout=subprocess.PIPE, stderr=errors)
         with worker, errors:
             hangs = self._listen(worker, commit, until, report)
             errors.seek(0)
@@ -134,12 +138,12 @@ class Campaign:
         """Until it ends, or its time is up; whether it had to be ended because it hangs."""
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
-        heard = time.monotonic()
+        heard, used = time.monotonic(), 0.0
         rest, saved, hangs = b"", heard, False
         while time.monotonic() < until and not hangs:
             data = worker.stdout.read()
             if data:
-                heard = time.monotonic()
+                heard, used = time.monotonic(), _used_s(worker.pid)
                 *lines, rest = (rest + data).split(b"\n")
                 for line in map(json.loads, lines):
                     self.done = line["at"] + 1
@@ -153,7 +157,7 @@ class Campaign:
             elif worker.poll() is not None:
                 return False
             else:
-                hangs = time.monotonic() - heard > HANGS_S
+                hangs = _used_s(worker.pid) - used > HANGS_S or time.monotonic() - heard > ASLEEP_S
                 time.sleep(0.02)
         worker.kill()
         worker.wait()
@@ -197,6 +201,14 @@ class Campaign:
                     check=False,
                 )
             report(f"kept {name}: {fault}")
+
+
+def _used_s(pid: int) -> float:
+    """Of the processor, by a process that may just have ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        user, system = file.read().rpartition(b")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def commit_of_now() -> str:

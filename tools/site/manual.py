@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 from tools import ROOT
+from tools.pages import READMES
 
-BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
+BESIDE = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 _LINK = re.compile(r"\]\(([^)#:\s]+)")
 _ROW = re.compile(r"^\| \[[\w-]+\]\(([\w-]+)\.md\)", re.MULTILINE)
 

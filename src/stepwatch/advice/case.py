@@ -319,7 +319,7 @@ class Case:
                     eager, step = self.prices.step_s.mid, alone.step_s
                     gains = combined_gain(gains, Interval(eager / step.high, eager / step.mid, eager / step.low))
                 return inverse(gains) if value else gains
-            if value and ratio >= 1:
+            if value and (ratio > 1 or math.isclose(ratio, 1)):  # from Python 3.12 on sums end in another digit
                 return modelled_factor(ratio)  # the card waits for launches either way
         elif name == "dtype":
             if not self.gpu.tf32_flops:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,21 +51,17 @@ LATER_DOWN, LATER_UP = 0.06, 0.08
 FIRST_ROW = Interval(0.25, 0.95, 1.2)
 
 
-class Step(NamedTuple):
-    """What a step of the rest takes in the mean."""
-
-    seconds: Interval
-    reasons: tuple[Reason, ...] = ()
-
-
 def future_step(
     run: Run, phases: Phases, costs: Costs, goodput: Goodput, regimes: Regimes, share_left: float
-) -> Step:
-    """The recent level, as uncertain as it has varied so far; `share_left` is the part of the run still to come."""
+) -> tuple[Interval, tuple[Reason, ...]]:
+    """What a step of the rest takes in the mean, and why that is wide: the recent level, as uncertain as it has varied.
+
+    `share_left` is the part of the run still to come.
+    """
     warm = run.iterations.number >= (regimes.stable_from or 0)
     times = run.iterations.time_s[phases.normal & warm]
     if phases.baseline is None or not len(times):
-        return Step(costs.step_s)
+        return costs.step_s, ()
     beyond = 1.0
     if goodput.by_clock and goodput.steps_s > 0:
         # What the clock of the lines shows beyond the printed times goes on as well.
@@ -108,7 +104,7 @@ def future_step(
         reasons.append(Reason.SCHEDULE)
         # By half: the most that the steps of a published schedule grow (modded-nanogpt, 2025: batch and window).
         high += now * 0.5 * min(2 * share_left, 1.0)
-    return Step(Interval(factor * max(low, 0.0), factor * now, factor * high), tuple(reasons))
+    return Interval(factor * max(low, 0.0), factor * now, factor * high), tuple(reasons)
 
 
 def _drift(times: Floats) -> float:

@@ -31,6 +31,8 @@ COMMANDS = {
     "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",
     "sample": "Let a trained model go on with a text, as nanoGPT's sample.py does.",
     "calibrate": "Measure this machine; other commands then use it with `--gpu this`.",
+    "collect": "Read thousands of logs, from disks and buckets, into a store of Parquet files.",
+    "fleet": "What a store of runs shows: where the GPU hours went, what is slow, what failed, what to change.",
     "gpus": "List the known cards, or show one.",
 }
 DEFAULT = "explain"

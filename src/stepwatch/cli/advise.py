@@ -14,6 +14,7 @@ from stepwatch.cli.commands import (
     check_count,
     checked_output,
     deliver,
+    knowing,
     options_of,
     settings_among,
     speaking,
@@ -31,6 +32,7 @@ def command(
     settings: tuple[str, ...],
     config: str | None,
     lang: str | None,
+    history: str | None,
     form: str,
     output: str | None,
     **asked: Any,
@@ -62,4 +64,6 @@ def command(
             vocabulary=vocabulary_near(configs),
             **asked,
         )
-        deliver(advise(request), language, form, output)
+        with knowing(history):
+            report = advise(request)
+        deliver(report, language, form, output)

@@ -23,6 +23,7 @@ from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
     from stepwatch.answers import Answer
+    from stepwatch.fleet_report import FleetReport
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -87,6 +88,27 @@ def speaking(language: str | None) -> Iterator[str]:
     except StepwatchError as error:
         error.language = chosen
         raise
+
+
+@contextmanager
+def knowing(store: str | None) -> Iterator[None]:
+    """Meanwhile estimates learn from the runs of a store, where one is named."""
+    if store is None:
+        yield
+        return
+    try:
+        from stepwatch.fleet.history import learning_from_store
+    except ImportError as error:
+        raise without_fleet() from error
+    with learning_from_store(store):
+        yield
+
+
+def without_fleet() -> UsageError:
+    return UsageError(
+        Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"),
+        Message('pip install "stepwatch[fleet]"'),
+    )
 
 
 def typed(logs: Sequence[str]) -> Typed:
@@ -158,7 +180,7 @@ def checked_output(
     return tuple(files), output
 
 
-def deliver(answer: Answer, language: str, form: str, output: str | None, **shown: Any) -> None:
+def deliver(answer: Answer | FleetReport, language: str, form: str, output: str | None, **shown: Any) -> None:
     """The answer in its form, after what should be said beside it."""
     complain(answer.notices, language)
     view = View(colour=None if output is None else False, **shown)

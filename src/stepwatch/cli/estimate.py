@@ -15,6 +15,7 @@ from stepwatch.cli.commands import (
     check_count,
     checked_output,
     deliver,
+    knowing,
     options_of,
     settings_among,
     speaking,
@@ -34,6 +35,7 @@ def command(
     why: bool,
     lang: str | None,
     chart: str | None,
+    history: str | None,
     form: str,
     output: str | None,
     **asked: Any,
@@ -58,7 +60,8 @@ def command(
         request = EstimateRequest(
             config=files[0] if files else None, settings=(*own, *settings), vocabulary=vocabulary_near(files), **asked
         )
-        report = estimate(request)
+        with knowing(history):
+            report = estimate(request)
         deliver(report, language, form, output, why=why, chart=chart)
     if report.plan.claim is not None and report.plan.claim.verdict == "impossible":
         sys.exit(3)  # the claim is impossible

@@ -13,6 +13,7 @@ from stepwatch.cli.commands import (
     ask_for_paste,
     checked_output,
     deliver,
+    knowing,
     options_of,
     speaking,
     typed,
@@ -31,6 +32,7 @@ def command(
     with_lines: bool,
     front_matter: bool,
     chart: str | None,
+    history: str | None,
     form: str,
     output: str | None,
     **asked: Any,
@@ -44,7 +46,8 @@ def command(
     with speaking(lang) as language:
         logs, output = checked_output(logs or ("-",), form, output, chart)
         ask_for_paste(logs, language)
-        report = explain(ExplainRequest(logs=logs, **asked))
+        with knowing(history):
+            report = explain(ExplainRequest(logs=logs, **asked))
         deliver(
             report,
             language,

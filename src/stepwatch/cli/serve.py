@@ -43,10 +43,17 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     type=click.Path(exists=True, file_okay=False),
     help="A directory whose logs may be watched (default: none).",
 )
+@click.option("--store", metavar="STORE", help="Show the runs of a store too, that `stepwatch collect` has made.")
 @click.option("--pid", type=click.IntRange(1), hidden=True, help="End with this process.")
 @options_of("serve")
 def command(
-    host: str, port: int, token: str | None, allowed: tuple[str, ...], pid: int | None, lang: str | None
+    host: str,
+    port: int,
+    token: str | None,
+    allowed: tuple[str, ...],
+    store: str | None,
+    pid: int | None,
+    lang: str | None,
 ) -> None:
     """Serve the page: paste a log or drop a file, get the report.
 
@@ -77,11 +84,14 @@ def command(
             port=listener.getsockname()[1],
             token=token,
             allowed=tuple(map(os.path.abspath, allowed)),  # a path in them is joined to the first
+            store=store,
             language=language,
             language_asked=lang is not None,
         )
         available = Message("The page is available here; press Ctrl-C to stop it:")
         click.echo(say(available, language) + "\n  " + _address(options))
+        if store is not None:
+            click.echo("  " + _address(options).partition("?")[0] + "store")
         if pid is not None:
             threading.Thread(target=_end_with, args=(pid,), daemon=True).start()
         give_large_blocks_back()

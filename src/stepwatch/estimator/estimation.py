@@ -28,6 +28,7 @@ from stepwatch.estimator.constants import (
     fitted,
     widths,
 )
+from stepwatch.estimator.history import corrected
 from stepwatch.estimator.memory import checkpoint_bytes, vram_bytes
 from stepwatch.estimator.workload import Workload, least_flops_per_iteration
 from stepwatch.gpus import Gpu
@@ -182,6 +183,8 @@ class Estimate:
     floor_step_s: float
     bound: Bound
     terms: tuple[Term, ...]
+    own_runs: int = 0
+    """How many of one's own runs it was corrected by."""
 
 
 def estimate(
@@ -209,7 +212,7 @@ def estimate(
     faster, slower = (
         math.exp(math.hypot(math.log(end / mid), Z90 * FORWARD_SPREAD)) for end in (step_s.low, step_s.high)
     )
-    return Estimate(
+    found = Estimate(
         step_s=step_s,
         eval_s=Interval(eval_s / faster, eval_s, eval_s * slower),
         checkpoint_s=_checkpoint(workload, gpu.calibration),
@@ -219,6 +222,7 @@ def estimate(
         bound=_bound(terms),
         terms=terms,
     )
+    return corrected(found, workload, gpu)
 
 
 def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | float | None) -> Estimate:

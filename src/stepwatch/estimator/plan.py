@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
+from stepwatch.estimator import history
 from stepwatch.estimator.constants import LAYER_WEIGHTS
 from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.memory import fits, largest_batch_size
@@ -132,6 +133,8 @@ def plan(
         flops = flops_per_token(workload.n_params) * workload.tokens_per_iteration
         floor_s = flops / least * found.floor_step_s
         least, found = flops, replace(found, floor_step_s=min(floor_s, found.step_s.low))
+    if (learned := history.note(found)) is not None:
+        notes.append(learned)
     if gpu.remark is not None:
         notes.append(gpu.remark)
     if gpu.is_laptop:
@@ -294,11 +297,15 @@ _SECONDS = (
     "secondes",
     "segundo",
     "segundos",
+    "秒",
+    "秒钟",
 )
-_MINUTES = ("min", "mins", "m", "mn", "minute", "minutes", "minuten", "minuto", "minutos")
-_HOURS = ("h", "hr", "hrs", "hour", "hours", "stunde", "stunden", "heure", "heures", "hora", "horas")
-_DAYS = ("d", "j", "day", "days", "tag", "tage", "tagen", "jour", "jours", "día", "días", "dia", "dias")
-_WEEKS = ("w", "week", "weeks", "woche", "wochen", "semaine", "semaines", "semana", "semanas")
+_MINUTES = ("min", "mins", "m", "mn", "minute", "minutes", "minuten", "minuto", "minutos", "分", "分钟", "分間")
+_HOURS = (
+    "h", "hr", "hrs", "hour", "hours", "stunde", "stunden", "heure", "heures", "hora", "horas", "小时", "時間",
+)  # fmt: skip
+_DAYS = ("d", "j", "day", "days", "tag", "tage", "tagen", "jour", "jours", "día", "días", "dia", "dias", "天", "日")
+_WEEKS = ("w", "week", "weeks", "woche", "wochen", "semaine", "semaines", "semana", "semanas", "周", "週間")
 _UNITS = {
     "ms": 1e-3,
     **dict.fromkeys(_SECONDS, 1.0),
@@ -414,6 +421,7 @@ def plan_json(of: Plan) -> dict[str, Any]:
         "fits": of.fits,
         "largest_batch_size": of.largest_batch_size,
         "claim": claimed,
+        "own_runs": found.own_runs,
         "terms_s": {term.name: term.seconds for term in found.terms},
         "advice": [],
     }

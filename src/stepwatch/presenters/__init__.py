@@ -17,11 +17,12 @@ from stepwatch.report import AdviceReport, PlanReport, Report
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
+    from stepwatch.fleet_report import FleetReport
     from stepwatch.gpus.calibration import Calibration
     from stepwatch.presenters.document import Document
     from stepwatch.presenters.html import Body
 
-    Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | Gpu | Sequence[Gpu]
+    Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | FleetReport | Gpu | Sequence[Gpu]
 
 __all__ = [
     "CHARTS",
@@ -79,6 +80,12 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
         from stepwatch.presenters.advice_answer import advice_document
 
         return advice_document(answer)
+    from stepwatch.fleet_report import FleetReport
+
+    if isinstance(answer, FleetReport):
+        from stepwatch.presenters.fleet_answer import fleet_document
+
+        return fleet_document(answer)
     from stepwatch.presenters import card_answer
 
     if isinstance(answer, Gpu):

@@ -12,6 +12,7 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.comparison import Comparison, comparison_json
 from stepwatch.estimator.plan import Plan, plan_json
 from stepwatch.estimator.simulate import Simulated
+from stepwatch.fleet_report import FleetReport
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.calibration import Calibration, calibration_json
 from stepwatch.i18n import clean, say, say_all
@@ -20,12 +21,13 @@ from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
 from stepwatch.presenters.run_json import SCHEMA, run_json, understood_json
 from stepwatch.report import AdviceReport, PlanReport, Report, RunReport
-from stepwatch.units import Interval, interval_json
+from stepwatch.units import HOUR_S, Interval, interval_json, plain_json
 
 if TYPE_CHECKING:
     from stepwatch.presenters import Answer
 
 ADVICE_SCHEMA = "stepwatch.advice/1"
+FLEET_SCHEMA = "stepwatch.fleet/1"
 CARDS_SCHEMA = "stepwatch.gpus/1"
 
 
@@ -56,6 +58,8 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
         document |= {"language": language, "text": text}
         for name in ("doubts", "reasons", "notes"):
             document[name] = [say(message, language) for message in getattr(answer, name)]
+    elif isinstance(answer, FleetReport):
+        document = _fleet(answer, language)
     elif isinstance(answer, Calibration):
         document = calibration_json(answer)
     else:
@@ -85,6 +89,51 @@ def _run(report: Report, run: RunReport, language: str, *, iterations: bool, wit
         unread = sorted((*analysis.run.unread, *analysis.run.outside))
         texts["unread"] = [{"line": line + 1, "text": clean(text)} for line, text in unread]
     return run_json(analysis, texts, iterations=iterations)
+
+
+def _fleet(answer: FleetReport, language: str) -> dict[str, Any]:
+    from stepwatch.presenters import fleet_answer
+
+    first = next(iter(answer.changes), None)
+    texts = [say(message, language) for message in fleet_answer.headline(answer)]
+    changes = [
+        change._asdict() | {"text": say(change.text, language), "hours": interval_json(change.hours)}
+        for change in answer.changes
+    ]
+    suspects = [
+        suspect._asdict() | {"text": " ".join(say(text, language) for text in fleet_answer.suspect_text(suspect))}
+        for suspect in answer.suspects
+    ]
+    return {
+        "schema": FLEET_SCHEMA,
+        "language": language,
+        "verdict": _verdict(
+            "slow" if answer.suspects else "healthy",
+            " ".join([*texts, *(suspect["text"] for suspect in suspects[:1])]),
+            because=[suspect.kind for suspect in answer.suspects],
+            remedy=say(first.text, language) if first is not None else None,
+            saves_s=first.hours.scaled(HOUR_S) if first is not None else None,
+        ),
+        "runs": answer.runs,
+        "logs": answer.logs,
+        "jobs": answer.job_count,
+        "gpu_hours": plain_json(answer.hours),
+        "asked": dict(answer.asked),
+        "by": list(answer.by),
+        "parts": [part._asdict() for part in answer.shares],
+        "statuses": dict(answer.statuses),
+        "groups": [group._asdict() for group in answer.groups],
+        "weeks": [group._asdict() for group in answer.weeks],
+        "restarted": [job._asdict() for job in answer.jobs],
+        "suspects": suspects,
+        "changes": changes,
+        "scaling": [scale._asdict() for scale in answer.scaling],
+        "speeds": [speed._asdict() for speed in answer.speeds],
+        "failures": [cause._asdict() for cause in answer.causes],
+        "forecasts": answer.held._asdict() if answer.held is not None else None,
+        "started_s": answer.first_s,
+        "ended_s": answer.last_s,
+    }
 
 
 def _verdict(

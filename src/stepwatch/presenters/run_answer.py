@@ -70,7 +70,7 @@ def report_document(
         *sections(doc.Section("next", Message("What to ask next"), ask, prompt=True)),
         *(_unread(report.analyses) if with_lines else ()),
     )
-    understood = understood_blocks(report.understood)
+    understood = understood_blocks(report.understood) if report.understood is not None else ()
     if report.count == 1 and not report.directory:
         blocks, parts = _run(report, report.runs[0], full=full)
         return doc.Document(title, (*understood, *blocks), (*parts, *end), about=about)
@@ -295,10 +295,8 @@ _OF_EPOCHS = {
 }
 
 
-def understood_blocks(understood: Understood | None) -> tuple[doc.Block, ...]:
-    """Nothing where no example was given."""
-    if understood is None:
-        return ()
+def understood_blocks(understood: Understood) -> tuple[doc.Block, ...]:
+    """Some lines, with what was read from them."""
     said = []
     for line in understood.lines:
         quote = line.text if len(line.text) <= 100 else line.text[:99] + "…"  # about a line of a terminal

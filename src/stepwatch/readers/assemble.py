@@ -85,14 +85,17 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     """The lines at which a new process starts: a header, a -100 % line, or the first number again."""
     if not len(iterations):
         return [0.0]
-    starts = _header_starts(iterations, facts)
-    rows = _sentinel_rows(iterations) | _begun_again(iterations) | _other_excerpts(iterations)
-    seen: set[float] = set()
-    for row in np.flatnonzero(iterations.number == 0).tolist():
-        time = float(iterations.time_s[row])
-        if seen and time not in seen and iterations.number[row - 1] > 0:  # no iteration 0 before it had this time
-            rows.add(row)
-        seen.add(time)
+    headers = [fact for fact in facts if fact.header]
+    starts = _header_starts(iterations, headers) if headers else set()
+    rows = _sentinel_rows(iterations)
+    if (np.diff(iterations.number) <= 0).any():  # else no number comes again
+        rows |= _begun_again(iterations) | _other_excerpts(iterations)
+        seen: set[float] = set()
+        for row in np.flatnonzero(iterations.number == 0).tolist():
+            time = float(iterations.time_s[row])
+            if seen and time not in seen and iterations.number[row - 1] > 0:  # no iteration 0 before it had this time
+                rows.add(row)
+            seen.add(time)
     lines = list(map(LINE_OF, events)) if rows else []
     for row in rows:
         # The line of the row, or of the header or the evaluation just above that belongs to it: an evaluation before
@@ -109,9 +112,8 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     return [0.0, *sorted(line for line in starts if line > 0)]
 
 
-def _header_starts(iterations: Iterations, facts: Sequence[Fact]) -> set[float]:
+def _header_starts(iterations: Iterations, headers: Sequence[Fact]) -> set[float]:
     """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
-    headers = [fact for fact in facts if fact.header]
     rows_before = np.searchsorted(iterations.line, [event.line for event in headers]).tolist()
     starts: dict[int, float] = {}
     said: set[tuple[str, object]] = set()

@@ -25,9 +25,9 @@ from stepwatch.sources.directories import event_files, groups_of, mlflow_files, 
 MOST_FILES = 20_000
 _NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted
 # Text that may quote a log without being one.
-_SOURCE_CODE = Pattern(r"\.(?:py|c|h|cu|cpp|js|ts|css|html|svg|toml|lock)")
+SOURCE_CODE = Pattern(r"\.(?:py|c|h|cu|cpp|js|ts|css|html|svg|toml|lock)")
 # Of files with these endings, of which there may be many large ones, only the beginning is looked at.
-_BINARY = Pattern(
+BINARY = Pattern(
     r"\.(?:pyc|so|pt|pth|ckpt|bin|safetensors|npy|npz|pkl|parquet|arrow|png|jpg|jpeg|gif|pdf|zip|tar|whl|mp4|wav|model|db"
     r"|sqlite|h5|onnx)"
 )
@@ -180,11 +180,11 @@ def looks_like_log(path: str, sniffs: Sequence[Sniff]) -> bool:
     """By its beginning, and by some places further on: headers may be longer than any beginning."""
     stem, ending = os.path.splitext(path)
     ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
-    if _SOURCE_CODE.fullmatch(ending):
+    if SOURCE_CODE.fullmatch(ending):
         return False
     for number, sample in enumerate(samples_of(path, 1 << 16)):
         if (number == 0 or _NUMBERED.search(sample)) and any(sniff(sample) > 0 for sniff in sniffs):
             return True
-        if _BINARY.fullmatch(ending):
+        if BINARY.fullmatch(ending):
             return False
     return False

@@ -61,7 +61,7 @@ def groups_of(names: Iterable[str]) -> list[list[tuple[Name, str]]]:
 
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
-_EVENTS = Pattern(r"\.tfevents\.\d")
+EVENTS = Pattern(r"\.tfevents\.\d")
 PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
 
 
@@ -85,7 +85,7 @@ def event_files(path: str) -> list[str]:
         if os.path.isdir(place):
             with os.scandir(place) as entries:
                 some = islice(entries, 10_000)  # a directory of more is none of logs
-                found += [entry.path for entry in some if _EVENTS.search(entry.name) and entry.is_file()]
+                found += [entry.path for entry in some if EVENTS.search(entry.name) and entry.is_file()]
     return sorted(found, key=lambda file: (os.path.basename(file), file))
 
 
@@ -156,7 +156,7 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
 
 
 RECORD = b'{"stepwatch":'  # how a file of the recorder begins
-_RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
+RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
 _CONTINUED = b'"continued":true}'
 _MOST_PIECES = 10_000
 _HEAD_BYTES = 1 << 10
@@ -202,7 +202,7 @@ def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
     """The names of files, without the records of other ranks, which are read with the one of rank 0."""
     there = set(names)
     for name in names:
-        found = _RANK.fullmatch(name_of(name).base) if ".rank" in name else None
+        found = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
         leader = found["stem"] + (found["suffix"] or "") if found is not None else ""
         try:
             file = os.path.join(place, leader) if leader in there else ""

@@ -26,6 +26,7 @@ from stepwatch.web.live_views import LiveViews
 from stepwatch.web.page_text import page_text
 from stepwatch.web.page_words import words
 from stepwatch.web.security import Guard, sent
+from stepwatch.web.store_view import StoreView
 from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.workers import Workers
 
@@ -60,6 +61,7 @@ def create_app(options: ServerOptions) -> Starlette:
             Route("/", page.show),
             Route("/page/words/{language}.json", page.words),
             Route("/page/{name}", page.file),
+            Route("/store", StoreView(options).respond),
             Route("/live", LiveViews(options, api, watchers, leaving).respond),
             Route("/api/explain", api.answering("explain"), methods=["POST"]),
             Route("/api/estimate", api.answering("estimate"), methods=["POST"]),

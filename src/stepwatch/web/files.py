@@ -24,7 +24,8 @@ def addresses() -> dict[str, str]:
 def texts() -> Mapping[str, str]:
     """All files by their names."""
     parts = [(PLACE / f"{part}.js").read_text(encoding="utf-8") for part in SCRIPTS]
-    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in ("page.css", "example.log", "worker.js")}
+    names = ("page.css", "example.log", "store.js", "worker.js")
+    own = {name: (PLACE / name).read_text(encoding="utf-8") for name in names}
     own |= {"page.js": "\n".join(('"use strict";', *parts)), "report.css": style(), "charts.js": drawing()}
     return {**own, "engine.js": engine()}
 

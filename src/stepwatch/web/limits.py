@@ -38,6 +38,8 @@ class ServerOptions:
     token: str | None = None
     allowed: tuple[str, ...] = ()
     """Directories in which a path may name a log."""
+    store: str | None = None
+    """Of runs that `stepwatch collect` has gathered."""
     language: str = "en"
     language_asked: bool = False
     """Whether the language was asked for: then the browser's own does not count."""

@@ -669,3 +669,10 @@ def test_the_last_digit_of_rounded_times(times: tuple[float, ...], covers: int, 
         iterations=replace(run.iterations, time_s=np.array(times)),
     )
     assert last_digit_s(run, np.full(len(times), covers)) == pytest.approx(digit_s)
+
+
+@pytest.mark.parametrize(("back", "drifts"), [(9, True), (12, False)])
+def test_a_drift_that_most_of_the_last_tenth_has_lost_is_over(back: int, drifts: bool) -> None:
+    times = np.linspace(100.0, 106.0, 200)
+    times[-back:] = 100.0
+    assert (analyse(read(from_text(lines(times.tolist())))[0]).regimes.drift is not None) == drifts

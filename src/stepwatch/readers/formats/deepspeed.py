@@ -177,7 +177,8 @@ def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iter
 
 
 def _told(facts: Sequence[Fact]) -> dict[str, Any]:
-    told = {fact.name: fact.value for fact in facts}
+    divides = ("accumulation", "batch_size")
+    told = {fact.name: fact.value for fact in facts if fact.name not in divides or fact.value >= 1}
     return {"accumulation": max(told.get("micro_steps", 1.0), 1.0)} | told
 
 

@@ -107,7 +107,8 @@ class _Training:
             self.epoch, self.place = told.epoch, told
         elif told.mean_s > 0 and self.place is not None:
             self.open.append(_Row(int(self.place.line), self.place.done, told.mean_s, self.place.loss))
-            self.ends_at.append(self.offset + self.place.done - 1 + told.left_s / told.mean_s)
+            if told.left_s >= 0:
+                self.ends_at.append(self.offset + self.place.done - 1 + told.left_s / told.mean_s)
             self.place = None
         elif told.cost_s > 0:
             self.cost_s = told.cost_s

@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from stepwatch.readers.formats.event_files import fields
 
@@ -38,6 +39,7 @@ class Recorded:
     """How often something was lost: at the end of a file that was cut, too."""
 
 
+@lru_cache(maxsize=1)  # a file is asked for its steps, its epochs and its console in turn
 def decode(data: bytes) -> Recorded:
     """All whole records of a file; never raises."""
     found = Recorded()

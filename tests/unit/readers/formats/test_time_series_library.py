@@ -78,3 +78,10 @@ def test_a_log_that_ends_within_an_epoch() -> None:
     (run,) = runs_of(text)
     assert run.iterations.number[-1] == 628
     assert analyse(run).costs.step_s.mid == pytest.approx(0.05, rel=0.01)
+
+
+def test_a_time_left_that_cannot_be_plans_nothing() -> None:
+    """Found by damaging logs: as many digits as nobody counts."""
+    lines = "\titers: 100, epoch: 1 | loss: 0.5\n\tspeed: 0.0534s/iter; left time: {}s\n"
+    (run,) = runs_of(lines.format("9" * 60))
+    assert (len(run.iterations), run.settings.count("max_iters")) == (1, None)

@@ -1,0 +1,40 @@
+"""`stepwatch fleet`: what a store of runs shows."""
+
+from __future__ import annotations
+
+import click
+
+from stepwatch.cli.commands import checked_output, deliver, options_of, speaking, without_fleet
+
+
+@click.command(name="fleet")
+@click.argument("store")
+@click.option("--where", metavar="SQL", help="Only these runs: \"gpu like '%4090%' and world_size = 8\".")
+@click.option("--since", metavar="WHEN", help="Only runs that started since: 30d, 12h, 2w or 2026-11-01.")
+@click.option("--by", metavar="COLUMNS", default="", help="A table by columns of the runs: card,project,node.")
+@options_of("fleet", "terminal", "md", "json", "html")
+def command(
+    store: str,
+    where: str | None,
+    since: str | None,
+    by: str,
+    full: bool,
+    lang: str | None,
+    form: str,
+    output: str | None,
+) -> None:
+    """Answer for all runs in a STORE that `stepwatch collect` has made.
+
+    Where the GPU hours went, and what was done again after restarts; the changes that save most; nodes, cards, days and
+    runs that are slow against their like; jobs with their restarts; what failed; the speed of the cards, scaling, and
+    how forecasts held.
+    """
+    with speaking(lang) as language:
+        _, output = checked_output((store,), form, output)
+        try:
+            from stepwatch.fleet.questions import FleetRequest, ask
+        except ImportError as error:
+            raise without_fleet() from error
+        columns = tuple(name.strip() for name in by.split(",") if name.strip())
+        report = ask(FleetRequest(store=store, where=where, since=since, by=columns))
+        deliver(report, language, form, output, full=full)

@@ -1,0 +1,263 @@
+"""From logs to a store: what is new or has changed is read, by processes of this machine or by a cluster of Dask."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stepwatch.errors import InputError, StepwatchError, TooLarge
+from stepwatch.fleet.copies import Unreachable, at_hand
+from stepwatch.fleet.logs import Log, files_at, find_logs, logs_among
+from stepwatch.fleet.reader import Reader
+from stepwatch.fleet.rows import Asked, Rows, failed
+from stepwatch.fleet.store import Store, bucket_of
+from stepwatch.messages import Message
+from stepwatch.platforms import allowed_processors
+
+MOST_PENDING = 5_000
+"""Logs whose rows wait for their bucket to be complete: a bucket of millions is written in pieces."""
+BATCH = 16
+"""Logs that a worker of Dask reads at a time: few enough to be lost, enough that its scheduler does not matter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectRequest:
+    """The names of the fields are those of the options."""
+
+    places: tuple[str, ...]
+    into: str
+    scheduler: str | None = None
+    workers: int | None = None
+    gpu: str | None = None
+    iterations: bool = False
+    forecasts: bool = False
+    time_limit: float = 60.0
+    """Seconds for one log."""
+    memory_limit: int = 800_000_000
+    """Bytes for the process that reads it."""
+    max_size: int = 2 * 1024**3
+
+
+class Progress(NamedTuple):
+    done: int
+    total: int
+    elapsed_s: float
+
+    @property
+    def rate(self) -> float:
+        return self.done / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+
+class Collected(NamedTuple):
+    """What a collection did."""
+
+    found: int
+    unchanged: int
+    read: int
+    runs: int
+    not_logs: int
+    failures: dict[str, int]
+    """By cause."""
+    elapsed_s: float
+
+
+def collect(request: CollectRequest, tell: Callable[[Progress], None] = lambda progress: None) -> Collected:
+    """Raises InputError where a place or the store cannot be reached."""
+    began_s = time.monotonic()
+    logs = find_logs(request.places)
+    store = Store(request.into, create=True)
+    known = store.fingerprints()
+    todo = sorted(
+        (log for log in logs if known.get(log.name) != log.fingerprint), key=lambda log: (bucket_of(log.name), log.name)
+    )
+    left = Counter(bucket_of(log.name) for log in todo)
+    pending: dict[str, list[tuple[str, Rows]]] = {}
+    outcomes: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
+    runs = 0
+    read = _by_cluster if request.scheduler is not None else _by_processes
+    for done, (log, rows) in enumerate(read(todo, request) if todo else (), start=1):
+        (source,) = rows["sources"]
+        outcomes[source["outcome"]] += 1
+        runs += len(rows.get("runs", ()))
+        causes.update(row["cause"] for row in rows.get("failures", ()))
+        again = any(row["cause"] == "unreachable" for row in rows.get("failures", ()))
+        source |= {"fingerprint": None if again else log.fingerprint, "files": len(log.files), "size_bytes": log.size}
+        bucket = bucket_of(log.name)
+        pending.setdefault(bucket, []).append((log.name, rows))
+        left[bucket] -= 1
+        if not left[bucket] or len(pending[bucket]) >= MOST_PENDING:
+            _write(store, pending.pop(bucket))
+        tell(Progress(done, len(todo), time.monotonic() - began_s))
+    return Collected(
+        found=len(logs),
+        unchanged=len(logs) - len(todo),
+        read=len(todo),
+        runs=runs,
+        not_logs=outcomes["no log"],
+        failures=dict(causes),
+        elapsed_s=time.monotonic() - began_s,
+    )
+
+
+def _write(store: Store, read: Sequence[tuple[str, Rows]]) -> None:
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for _, rows in read:
+        for table, found in rows.items():
+            tables.setdefault(table, []).extend(found)
+    store.replace([name for name, _ in read], tables)
+
+
+# --- reading one log --------------------------------------------------------------------------------------------
+
+
+def read_log(log: Log, request: CollectRequest, reader: Reader) -> Rows:
+    """The rows of a log, wherever it lies; never raises because of the log."""
+    try:
+        with at_hand(log, limit=request.max_size) as paths:
+            if log.kind == "archive":
+                return _of_archive(log, paths[0], request, reader)
+            places = tuple(file.path for file in log.files) if log.kind == "files" else (log.name,)
+            return reader.rows_of(_asked(log.name, paths, places, request))
+    except Unreachable as error:
+        text = Message("it could not be fetched: {reason:word}", {"reason": str(error)})
+        return _stamped(failed(log.name, "unreachable", text))
+    except StepwatchError as error:
+        return _stamped(failed(log.name, "too large" if isinstance(error, TooLarge) else "unreadable", error.what))
+
+
+def _asked(name: str, paths: tuple[str, ...], places: tuple[str, ...], request: CollectRequest) -> Asked:
+    return Asked(
+        name=name,
+        paths=paths,
+        places=places,
+        gpu=request.gpu,
+        iterations=request.iterations,
+        forecasts=request.forecasts,
+        limit=request.max_size,
+    )
+
+
+def _of_archive(log: Log, place: str, request: CollectRequest, reader: Reader) -> Rows:
+    """Each log in it by itself; all their rows are the archive's."""
+    whole: Rows = {"sources": [{"log": log.name, "outcome": "no log", "runs": 0, "processor_s": 0.0}]}
+    (source,) = whole["sources"]
+    for inner in logs_among(files_at(place)):
+        if inner.kind == "archive":
+            continue
+        name = log.name + inner.name.removeprefix(place).replace(os.sep, "/")
+        paths = tuple(file.path for file in inner.files) if inner.kind == "files" else (inner.name,)
+        places = tuple(log.name + path.removeprefix(place).replace(os.sep, "/") for path in paths)
+        rows = reader.rows_of(_asked(name, paths, places, request))
+        (read,) = rows.pop("sources")
+        source["runs"] += read["runs"]
+        source["processor_s"] += read.get("processor_s") or 0.0
+        if read["outcome"] == "runs" or source["outcome"] != "runs":
+            source["outcome"] = read["outcome"]
+        for table, found in rows.items():
+            named = [{**row, "log": log.name} for row in found]
+            if table == "failures":
+                named = [{**row, "text": f"{name}: {row['text']}"} for row in named]
+            whole.setdefault(table, []).extend(named)
+    return _stamped(whole)
+
+
+def _stamped(rows: Rows) -> Rows:
+    for table in ("sources", "failures"):
+        for row in rows.get(table, ()):
+            row.setdefault("collected_at", time.time())
+    return rows
+
+
+# --- by processes of this machine -------------------------------------------------------------------------------
+
+
+def _by_processes(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[Log, Rows]]:
+    """As many as there are processors; each is fed and watched by a thread."""
+    count = min(request.workers or allowed_processors(), len(logs))
+    waiting: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
+    ready: queue.SimpleQueue[tuple[Log, Rows] | BaseException] = queue.SimpleQueue()
+    for log in logs:
+        waiting.put(log)
+    stopped = threading.Event()
+
+    def work() -> None:
+        reader = Reader(time_s=request.time_limit, memory_bytes=request.memory_limit)
+        try:
+            while not stopped.is_set() and (log := waiting.get()) is not None:
+                ready.put((log, read_log(log, request, reader)))
+        except BaseException as error:
+            ready.put(error)
+        finally:
+            reader.close()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        waiting.put(None)
+        thread.start()
+    try:
+        for _ in logs:
+            found = ready.get()
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+    finally:
+        stopped.set()
+
+
+# --- by a cluster -----------------------------------------------------------------------------------------------
+
+
+_own = threading.local()
+
+
+def read_batch(logs: Sequence[Log], request: CollectRequest) -> list[Rows]:
+    """In a worker of Dask, each of whose threads keeps a process that reads."""
+    limits = request.time_limit, request.memory_limit
+    if getattr(_own, "limits", None) != limits:
+        _own.reader, _own.limits = Reader(time_s=limits[0], memory_bytes=limits[1]), limits
+    return [read_log(log, request, _own.reader) for log in logs]
+
+
+def _by_cluster(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[Log, Rows]]:
+    """A worker that dies costs nothing: its batch is read by another, and again log by log where that fails too."""
+    from distributed import Client, as_completed
+
+    address = str(request.scheduler)
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        if address.startswith("tcp://"):  # Dask would try for a while
+            socket.create_connection((host, int(port)), timeout=10).close()
+        client = Client(address, timeout="20s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            Message("the scheduler “{name:word}” cannot be reached", {"name": address}),
+            Message("start one with: dask scheduler"),
+        ) from error
+    with client:
+        batches = [logs[begin : begin + BATCH] for begin in range(0, len(logs), BATCH)]
+        futures = {
+            client.submit(read_batch, batch, request, pure=False, priority=-number, retries=2): batch
+            for number, batch in enumerate(batches)
+        }
+        done = as_completed(futures, loop=client.loop)
+        for future in done:
+            batch = futures.pop(future)
+            if future.status == "finished":
+                yield from zip(batch, future.result(), strict=True)
+            elif len(batch) > 1:
+                for log in batch:
+                    alone = client.submit(read_batch, [log], request, pure=False, retries=2)
+                    futures[alone] = [log]
+                    done.add(alone)
+            else:
+                text = Message("the worker that reads it has died")
+                yield batch[0], _stamped(failed(batch[0].name, "died", text))
+            future.release()

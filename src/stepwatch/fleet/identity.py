@@ -1,0 +1,104 @@
+"""Which machine, versions and project a log is from: what its first lines, files beside it and its path say.
+
+Reports never tell a host; a store is kept by those whose machines these are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import Any
+
+from stepwatch.errors import StepwatchError
+from stepwatch.fleet.logs import ENVIRONMENT_FILE
+from stepwatch.patterns import Pattern
+from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.sources.contents import head_of
+from stepwatch.sources.directories import RECORD
+
+HEAD_BYTES = 1 << 15  # headers are shorter
+_VERSION = r"(\d+\.\d+(?:[\w.+-]*\w)?)"
+# What a line says, behind the words of which one must be in the text: looking for these is quicker.
+_SAID = {
+    "node": (
+        ("host", "node"),
+        Pattern(
+            r"(?im)^(?:.{0,60}[\s\[])?(?:SLURMD_NODENAME|host ?name|host|node(?: ?name)?)\s*[:=]\s*[\"']?"
+            r"(?!localhost\b)([a-z][\w.-]{0,62})\b"
+        ),
+    ),
+    "gpu_index": (("visible_devices",), Pattern(r"(?i)CUDA_VISIBLE_DEVICES\s*[:=]\s*[\"']?([\d,]{1,40})")),
+    "torch_version": (
+        ("torch",),
+        Pattern(rf"(?i)\b(?:py)?torch(?:[ _]version)?\s*(?:[:=]{{1,2}}|\s)\s*[\"']?v?{_VERSION}"),
+    ),
+    "cuda_version": (
+        ("cuda",),
+        Pattern(rf"(?i)\bcuda(?:[ _](?:version|runtime))?\s*[:=]?\s*[\"']?{_VERSION}"),
+    ),
+    "driver_version": (("driver",), Pattern(rf"(?i)\bdriver(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
+    "python_version": (("python",), Pattern(rf"(?i)\bpython(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
+    "code_version": (
+        ("commit", "revision"),
+        Pattern(r"(?i)\b(?:commit|revision)(?:[ _]?(?:hash|id|sha))?\s*[:=]?\s*[\"']?([0-9a-f]{7,40})\b"),
+    ),
+}
+_NODE_IN_PATH = Pattern(r"(?i)(?:node|host)[-_]?\w*\d\w*(?:[.-][\w.-]+)?")
+
+
+def identity_of(paths: list[str], name: str) -> dict[str, str | None]:
+    """Of the log with these files, at hand; `name` is where it was found."""
+    found: dict[str, str | None] = dict.fromkeys(("project", *_SAID))
+    for path in paths:
+        said: dict[str, Any] = {}
+        with suppress(OSError, ValueError, TypeError, AttributeError, StepwatchError):
+            base = os.path.basename(path)
+            if base in (ENVIRONMENT_FILE, "wandb-metadata.json"):
+                said = _of_object(json.loads(head_of(path, 1 << 20)))
+            elif base == "config.yaml" or base.endswith((".csv", ".parquet", ".wandb")) or ".tfevents." in base:
+                continue
+            else:
+                head = head_of(path, HEAD_BYTES)
+                is_record = head.startswith(RECORD)
+                said = _of_object(json.loads(head.partition(b"\n")[0])) if is_record else _of_text(head)
+        found |= {key: str(value) for key, value in said.items() if value and not found.get(key)}
+    parts = name.replace(os.sep, "/").split("/")
+    stated = dict(part.split("=", 1) for part in parts if part.count("=") == 1)
+    for key in ("project", "node", "gpu_index"):
+        found[key] = stated.get(key) or found[key]
+    if found["node"] is None:
+        found["node"] = next((part for part in reversed(parts[:-1]) if _NODE_IN_PATH.fullmatch(part)), None)
+    return found
+
+
+def first_stamp_s(path: str) -> float | None:
+    """The clock in front of the first line of a text, where there is one."""
+    with suppress(OSError, StepwatchError):
+        line = head_of(path, 1 << 10).partition(b"\n")[0].decode("utf-8", "replace")
+        return stamp_of(strip_prefix(line)[1])
+    return None
+
+
+def _of_text(head: bytes) -> dict[str, str]:
+    """By the first line that says it."""
+    text = head.decode("utf-8", "replace")
+    lower = text.lower()
+    asked = ((key, pattern) for key, (words, pattern) in _SAID.items() if any(word in lower for word in words))
+    return {key: match[1] for key, pattern in asked if (match := pattern.search(text)) is not None}
+
+
+def _of_object(told: dict[str, Any]) -> dict[str, Any]:
+    """environment.json of `stepwatch run`, the first line of a record, or W&B's metadata."""
+    versions = told.get("versions") or {}
+    card = told.get("card") or {}
+    commit = told.get("commit") or (told.get("git") or {}).get("commit")
+    return {
+        "node": told.get("host") or told.get("node"),
+        "project": told.get("project"),
+        "torch_version": versions.get("torch") or told.get("torch"),
+        "cuda_version": told.get("cudaVersion") or told.get("cuda"),
+        "driver_version": card.get("driver") or told.get("driver"),
+        "python_version": versions.get("python") or told.get("python"),
+        "code_version": commit,
+    }

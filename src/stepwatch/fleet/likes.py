@@ -1,0 +1,238 @@
+"""Runs that are slow against their like: same work on the same card, beyond what such runs differ anyway."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepwatch.fleet.schema import SETTINGS, VERSIONS
+from stepwatch.fleet_report import Suspect
+from stepwatch.units import HOUR_S
+
+Run = Mapping[str, Any]
+Floats = np.ndarray
+
+LEAST_LIKE = 8  # runs of the same work: fewer do not show what is usual
+LEAST_RUNS = 3  # of a node or a card, and nodes or cards beside each other
+LEAST_SLOWER = 0.03  # less is not worth a ticket
+SINGLE_SLOWER = 0.10  # one run alone
+FAR = 4.0  # standard deviations: of a hundred nodes of a healthy fleet none in three hundred is that far
+FAR_ALONE = 6.0  # one run of ten thousand, whose times are not quite normal
+CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
+MAD_TO_SIGMA = 1.4826
+MEDIAN_ERROR = 1.2533  # of a median, over that of a mean
+MOST_RUNS_NAMED = 10
+_ROUNDS = 3
+_TOLD = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
+_CANDIDATES = tuple(
+    name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version")
+)
+COLUMNS = (*_TOLD, *_CANDIDATES)
+"""What a run must tell."""
+
+
+def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
+    """Cards, nodes, what began on a day, and single runs: each without those that are explained already."""
+    like = _with_like(runs)
+    change = _change(like)  # else each node would be as slow as it was busy before and after
+    places = _slow_places(_levelled(like, change))
+    bad = {suspect.name for suspect in places}
+    like = _with_like([run for run, _ in like if not {_node(run), _card(run)} & bad])
+    change = _change(like)
+    if change is None:
+        return sorted([*places, *_slow_runs(like)], key=lambda suspect: -suspect.hours)
+    after = [run for run, _ in like if change.is_after(run)]
+    before = [run for run, _ in like if not change.is_after(run)]
+    day = datetime.fromtimestamp(change.at_s, UTC).date().isoformat()
+    found = [*places, _suspect("day", day, math.exp(change.shift) - 1, after, before)]
+    return sorted([*found, *_slow_runs(_levelled(like, change))], key=lambda suspect: -suspect.hours)
+
+
+Pairs = Sequence[tuple[Run, float]]
+"""Runs with how far their step is from that of their like, as a logarithm."""
+
+
+def _with_like(runs: Sequence[Run]) -> Pairs:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run["step_s_mid"] and run["work"]:
+            groups.setdefault(run["work"], []).append(run)
+    return _centred_by_work(
+        [(run, math.log(run["step_s_mid"])) for group in groups.values() if len(group) >= LEAST_LIKE for run in group]
+    )
+
+
+def _centred_by_work(pairs: Pairs) -> Pairs:
+    groups: dict[str, list[float]] = {}
+    for run, value in pairs:
+        groups.setdefault(run["work"], []).append(value)
+    middle = {work: float(np.median(values)) for work, values in groups.items()}
+    return [(run, value - middle[run["work"]]) for run, value in pairs]
+
+
+class _Change(NamedTuple):
+    """The moment from which on steps are slower."""
+
+    at_s: float
+    shift: float
+    """As a logarithm."""
+
+    def is_after(self, run: Run) -> bool:
+        return run["started_at"] is not None and run["started_at"] >= self.at_s
+
+
+def _levelled(like: Pairs, change: _Change | None) -> Pairs:
+    """As if there had been no change."""
+    if change is None:
+        return like
+    return _centred_by_work([(run, residual - change.shift * change.is_after(run)) for run, residual in like])
+
+
+def _sigma(values: Floats) -> float:
+    """As of a normal distribution, whatever a few of them are."""
+    return max(float(np.median(np.abs(values - np.median(values)))) * MAD_TO_SIGMA, 1e-4)
+
+
+# --- nodes and cards --------------------------------------------------------------------------------------------
+
+
+def _node(run: Run) -> str | None:
+    node: str | None = run["node"]
+    return node
+
+
+def _card(run: Run) -> str | None:
+    index = run["gpu_index"]
+    return f"{run['node'] or ''}:{index}" if index is not None and "," not in index else None
+
+
+def _slow_places(like: Pairs) -> list[Suspect]:
+    cards = list(_outliers(like, _card, "card"))
+    slow = {suspect.name for suspect in cards}
+    on: dict[str | None, set[str]] = {}
+    for run, _ in like:
+        if (card := _card(run)) is not None:
+            on.setdefault(_node(run), set()).add(card)
+    whole = {node for node, there in on.items() if len(there) > 1 and there <= slow}  # not its cards: all of it
+    cards = [suspect for suspect in cards if suspect.name.rpartition(":")[0] not in whole]
+    named = {suspect.name for suspect in cards}
+    return [*cards, *_outliers([pair for pair in like if _card(pair[0]) not in named], _node, "node")]
+
+
+def _outliers(like: Pairs, place_of: Any, kind: str) -> Iterator[Suspect]:
+    """Places whose runs are slow, whoever's they are, against those of the other places."""
+    places: dict[str, list[tuple[Run, float]]] = {}
+    for run, residual in like:
+        place = place_of(run)
+        if place is not None:
+            places.setdefault(place, []).append((run, residual))
+    places = {place: there for place, there in places.items() if len(there) >= LEAST_RUNS}
+    if len(places) < LEAST_RUNS:
+        return
+    within = _sigma(np.concatenate([_centred([residual for _, residual in there]) for there in places.values()]))
+    medians = {place: float(np.median([residual for _, residual in there])) for place, there in places.items()}
+    for place, there in places.items():
+        others = np.array([median for other, median in medians.items() if other != place])
+        between = _sigma(others) if len(others) > 2 else 0.0
+        doubt = max(between, MEDIAN_ERROR * within / math.sqrt(len(there)))
+        shift = medians[place] - float(np.median(others))
+        slower = math.exp(shift) - 1
+        if slower >= LEAST_SLOWER and shift > FAR * doubt:
+            rest = [run for run, _ in like if place_of(run) != place]
+            yield _suspect(kind, place, slower, [run for run, _ in there], rest)
+
+
+def _centred(values: Sequence[float]) -> Floats:
+    return np.asarray(values) - np.median(values)
+
+
+# --- from a day on ----------------------------------------------------------------------------------------------
+
+
+def _change(like: Pairs) -> _Change | None:
+    """By Pettitt's test for a change at an unknown time; then where two levels fit best."""
+    dated = sorted((pair for pair in like if pair[0]["started_at"] is not None), key=lambda pair: pair[0]["started_at"])
+    count = len(dated)
+    if count < 2 * LEAST_LIKE:
+        return None
+    found: _Change | None = None
+    for _ in range(_ROUNDS):
+        # The middle of each kind of work may lie before the change or after it: the others are put beside it.
+        level = (
+            dict.fromkeys(range(count), 0.0)
+            if found is None
+            else {place: found.shift * found.is_after(run) for place, (run, _) in enumerate(dated)}
+        )
+        even = _centred_by_work([(run, residual - level[place]) for place, (run, residual) in enumerate(dated)])
+        residuals = np.array([residual + level[place] for place, (_, residual) in enumerate(even)])
+        split, chance = _split(residuals)
+        shift = float(np.median(residuals[split:]) - np.median(residuals[:split]))
+        if chance > CHANGE_CHANCE or math.exp(shift) - 1 < LEAST_SLOWER:
+            return None
+        found = _Change(dated[split][0]["started_at"], shift)
+    return found
+
+
+def _split(residuals: Floats) -> tuple[int, float]:
+    """Where the second level begins, and how probable it is without a change."""
+    count = len(residuals)
+    ranks, seen = residuals.argsort().argsort() + 1.0, np.arange(1, count + 1)
+    sums = 2 * np.cumsum(ranks) - seen * (count + 1)
+    chance = 2 * math.exp(-6 * float(np.abs(sums).max()) ** 2 / (count**3 + count**2))
+    clipped = np.clip(
+        residuals, *(np.median(residuals) + np.array([-FAR, FAR]) * _sigma(residuals))
+    )  # single runs do not decide
+    total, sums, left = clipped.sum(), np.cumsum(clipped)[:-1], seen[:-1]
+    gain = sums**2 / left + (total - sums) ** 2 / (count - left)
+    gain[: LEAST_RUNS - 1] = gain[count - LEAST_RUNS :] = -np.inf
+    return int(np.argmax(gain)) + 1, chance
+
+
+# --- single runs ------------------------------------------------------------------------------------------------
+
+
+def _slow_runs(like: Pairs) -> Iterator[Suspect]:
+    groups: dict[str, list[tuple[Run, float]]] = {}
+    for run, residual in like:
+        groups.setdefault(run["work"], []).append((run, residual))
+    found = []
+    for group in groups.values():
+        sigma = _sigma(np.array([residual for _, residual in group]))
+        for run, residual in group:
+            if residual > max(FAR_ALONE * sigma, math.log1p(SINGLE_SLOWER)):
+                found.append(
+                    _suspect(
+                        "run",
+                        run["source"],
+                        math.exp(residual) - 1,
+                        [run],
+                        [other for other, _ in group if other is not run],
+                    )
+                )
+    yield from sorted(found, key=lambda suspect: -suspect.hours)[:MOST_RUNS_NAMED]
+
+
+# --- what else is different -------------------------------------------------------------------------------------
+
+
+def _suspect(kind: str, name: str, slower: float, runs: Sequence[Run], like: Sequence[Run]) -> Suspect:
+    hours = sum((run["wall_s"] or 0.0) * (run["world_size"] or 1) for run in runs) / HOUR_S
+    lost = hours * slower / (1 + slower)
+    return Suspect(kind, name, slower, len(runs), len(like), lost, tuple(_changes(runs, like)))
+
+
+def _changes(runs: Sequence[Run], others: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
+    """Columns in which nearly all of these have a value that nearly none of the others has."""
+    for column in _CANDIDATES:
+        mine = Counter(run[column] for run in runs if run[column] is not None)
+        theirs = Counter(run[column] for run in others if run[column] is not None)
+        if not mine or not theirs:
+            continue
+        (value, count), (usual, _) = mine.most_common(1)[0], theirs.most_common(1)[0]
+        if value != usual and count >= 0.8 * len(runs) and theirs[value] <= 0.2 * len(others):
+            yield column, str(usual), str(value)

@@ -1,0 +1,247 @@
+"""Where logs lie: every file below directories, globs and buckets, put together into logs by their names alone.
+
+What is inside is looked at by whoever reads them: a listing must not open ten thousand files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import fsspec
+from fsspec.core import url_to_fs
+
+from stepwatch.errors import InputError
+from stepwatch.fleet.retries import retried
+from stepwatch.messages import Message
+from stepwatch.readers.collection import BINARY, SOURCE_CODE
+from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE, beside
+from stepwatch.sources import unreadable
+from stepwatch.sources.contents import SUFFIXES
+from stepwatch.sources.directories import BESIDE, EVENTS, OUTPUT, PARTS, RANK, groups_of, name_of
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+ENVIRONMENT_FILE = "environment.json"
+MOST_PIECES = 100
+"""Of a rotated log. More files with the same name before a number are logs of their own."""
+_DATABASES = (".db", ".sqlite")  # of trackio and MLflow
+# How file systems call what changes with a file, and when it was written.
+_TAGS = ("ETag", "etag", "md5Hash", "blob_id", "sha256", "mtime", "LastModified", "last_modified", "updated")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+
+
+class File(NamedTuple):
+    path: str
+    """Absolute, or an address."""
+    size: int
+    tag: str
+    written_s: float | None = None
+
+
+class Log(NamedTuple):
+    """Files that are read together."""
+
+    name: str
+    """As found: the path or address of the file, of the newest of its pieces, or of the directory."""
+    files: tuple[File, ...]
+    kind: str = "files"
+    """`files`, `directory` or `archive`."""
+
+    @property
+    def fingerprint(self) -> str:
+        told = sorted((file.path, file.size, file.tag) for file in self.files)
+        return hashlib.blake2b(repr(told).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def find_logs(places: Iterable[str]) -> list[Log]:
+    """Each log once, in the order of their names; raises InputError where a place is not there."""
+    found: dict[str, Log] = {}
+    for place in places:
+        for log in logs_among(files_at(place)):
+            found.setdefault(log.name, log)
+    return [found[name] for name in sorted(found)]
+
+
+# --- listing ----------------------------------------------------------------------------------------------------
+
+
+def files_at(place: str) -> list[File]:
+    """Below a directory, matching a glob, or the one file."""
+    local = "://" not in place and "::" not in place
+    if local and os.path.isdir(place):
+        return list(_below(os.path.abspath(place)))
+    try:
+        return retried(lambda: _listed(os.path.abspath(place) if local else place))
+    except (OSError, ImportError, ValueError) as error:
+        if isinstance(error, OSError) and local:
+            raise unreadable(place, error) from error
+        facts = {"name": place, "reason": str(error) or type(error).__name__}
+        raise InputError(
+            Message("“{name:word}” cannot be listed: {reason:word}", facts),
+            Message(
+                "check the address, the credentials and that the package for it is installed (s3fs, gcsfs, adlfs, …)"
+            ),
+        ) from error
+
+
+def _below(top: str) -> Iterator[File]:
+    """Links to directories and hidden names are left alone; what may not be entered is passed over."""
+    try:
+        entries = sorted(os.scandir(top), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith((".", "__pycache__")):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(entry.path)
+            continue
+        try:
+            if entry.is_file():
+                told = entry.stat()
+                yield File(entry.path, told.st_size, str(told.st_mtime), told.st_mtime)
+        except OSError:  # a link that leads nowhere
+            continue
+
+
+def _listed(place: str) -> list[File]:
+    fs, path = url_to_fs(place)
+    fs.invalidate_cache()
+    if any(sign in path for sign in "*?["):
+        told: Mapping[str, Mapping[str, Any]] = {}
+        for name, info in fs.glob(path, detail=True).items():
+            told = {**told, **(fs.find(name, detail=True) if info.get("type") == "directory" else {name: info})}
+    else:
+        told = fs.find(path, detail=True)
+    if not told:
+        raise FileNotFoundError(f"nothing is there: {place}")
+    files = []
+    for name, info in told.items():
+        if any(part.startswith((".", "__pycache__")) for part in name.removeprefix(path).split("/")):
+            continue
+        if not any(info.get(key) for key in _TAGS):  # a list of a web server has the names alone
+            info = fs.info(name)
+        address = name if isinstance(fs, fsspec.implementations.local.LocalFileSystem) else fs.unstrip_protocol(name)
+        tag = next((str(info[key]) for key in _TAGS if info.get(key)), "")
+        files.append(File(address, int(info.get("size") or 0), tag, _seconds(info)))
+    return files
+
+
+def _seconds(info: Mapping[str, Any]) -> float | None:
+    value = next((info[key] for key in _TIMES if info.get(key)), None)
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    return value.timestamp() if isinstance(value, datetime) else float(value) if value is not None else None
+
+
+# --- which files are one log ------------------------------------------------------------------------------------
+
+
+def logs_among(files: Iterable[File]) -> Iterator[Log]:
+    """By the same rules as a directory that `explain` reads, but by names alone."""
+    places: dict[str, dict[str, File]] = {}
+    for file in files:
+        place, _, name = file.path.replace(os.sep, "/").rpartition("/")
+        places.setdefault(place, {})[name] = file
+    kinds = dict(_run_directories(places))
+    runs: dict[str, list[File]] = {}
+    for place, names in places.items():
+        owner = _owner(place, kinds)
+        if owner is None:
+            yield from _loose(place, names)
+        else:
+            inner = place.removeprefix(owner).strip("/").split("/")[0]
+            belongs = _BELONGS[kinds[owner]]
+            runs.setdefault(owner, []).extend(file for name, file in names.items() if belongs(inner, name))
+    for place, found in runs.items():
+        yield Log(place, tuple(found), "directory")
+
+
+# Without checkpoints, media and other things that lie beside the figures of a run; by the first part of the place in it
+# and the name.
+_BELONGS: Mapping[str, Callable[[str, str], bool]] = {
+    "recorded": lambda inner, name: not inner and name in (*RUN_FILES, ENVIRONMENT_FILE),
+    "wandb": lambda inner, name: name in (OUTPUT, *BESIDE) or name.endswith(".wandb"),
+    "mlflow": lambda inner, name: name == "meta.yaml" or inner in ("params", "metrics"),
+    "events": lambda inner, name: EVENTS.search(name) is not None,
+}
+
+
+def _run_directories(places: Mapping[str, Mapping[str, File]]) -> Iterator[tuple[str, str]]:
+    measured = {place.partition("/metrics/")[0].removesuffix("/metrics") for place in places if "/metrics" in place}
+    for place, names in places.items():
+        above, _, own = place.rpartition("/")
+        if LOG_FILE in names and (SAMPLES_FILE in names or PARQUET_FILE in names):
+            yield place, "recorded"
+        elif any(name in names for name in BESIDE[1:]) or (BESIDE[0] in names and OUTPUT in names):
+            yield above if own == "files" else place, "wandb"
+        elif "meta.yaml" in names and place in measured:
+            yield place, "mlflow"
+        elif any(map(EVENTS.search, names)):
+            yield above if own in PARTS else place, "events"
+
+
+def _owner(place: str, kinds: Mapping[str, str]) -> str | None:
+    """The run directory that a place is in."""
+    if place in kinds:
+        return place
+    above, _, own = place.rpartition("/")
+    if kinds.get(above) == "events" and own in PARTS:
+        return above
+    while above:
+        if kinds.get(above) in ("wandb", "mlflow"):
+            return above
+        above = above.rpartition("/")[0]
+    return None
+
+
+def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
+    """The logs in a directory that is not itself one: pieces, samples and ranks with the log they belong to."""
+    plain = {name: file for name, file in names.items() if _may_be_log(name)}
+    with_it: dict[str, list[File]] = {}
+    for name in [*plain]:
+        if name.lower().endswith(ARCHIVES):
+            yield Log(plain[name].path, (plain.pop(name),), "archive")
+            continue
+        rank = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
+        leader = (
+            rank["stem"] + (rank["suffix"] or "")
+            if rank is not None
+            else next((log for log in _sampled_by(name) if log in plain), "")
+        )
+        if leader in plain and leader != name:
+            with_it.setdefault(leader, []).append(plain.pop(name))
+    for members in groups_of(plain):
+        groups = [members] if len(members) <= MOST_PIECES else [[member] for member in members]
+        for group in groups:
+            of_group = [file for _, name in group for file in (plain[name], *with_it.get(name, ()))]
+            newest = plain[group[-1][1]].path
+            base = f"{place}/{group[0][0].base}" if len(group) > 1 else newest
+            yield Log(base, tuple(of_group))
+
+
+def _sampled_by(name: str) -> Iterator[str]:
+    """What the log may be called of which a file has the samples."""
+    if name == beside(name) or name.endswith(".samples.csv"):
+        stem = name.removesuffix(".samples.csv")
+        yield from (f"{stem}{ending}" for ending in (".jsonl", ".log", ".txt", ".out"))
+
+
+def _may_be_log(name: str) -> bool:
+    if name.startswith(".") or name == ENVIRONMENT_FILE:
+        return False
+    if name.lower().endswith((*ARCHIVES, *_DATABASES)):
+        return True
+    stem, ending = os.path.splitext(name)
+    ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
+    return not (SOURCE_CODE.fullmatch(ending) or BINARY.fullmatch(ending))

@@ -1,0 +1,257 @@
+"""What is asked of a store, through DuckDB: one value with the answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+
+from stepwatch.errors import InputError, UsageError
+from stepwatch.fleet import jobs, likes
+from stepwatch.fleet.schema import TABLES
+from stepwatch.fleet.store import Store
+from stepwatch.fleet_report import Cause, Change, FleetReport, Group, Held, Job, Scale, Share, Speed
+from stepwatch.messages import Message
+from stepwatch.patterns import Pattern
+from stepwatch.units import DAY_S, HOUR_S, Interval
+from stepwatch.verdict import Status
+
+GROUPS = {"card": "gpu"}
+"""What people call a column."""
+PARTS = ("step", "data", "eval", "checkpoint", "compile", "stall", "unexplained")
+MOST_CHANGES = 3
+MOST_WEEKS = 26
+_WEEK = "strftime(date_trunc('week', started_at), '%Y-%m-%d')"
+_SINCE = Pattern(r"(\d+(?:\.\d+)?)\s*([hdw])")
+_UNITS_S = {"h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
+_HOURS = f"coalesce(wall_s, 0) * coalesce(world_size, 1) / {HOUR_S}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRequest:
+    store: str
+    where: str | None = None
+    since: str | None = None
+    by: tuple[str, ...] = ()
+
+
+def ask(request: FleetRequest) -> FleetReport:
+    """Raises InputError where there is no store or no run in it, UsageError where a restriction is none."""
+    database = restricted(request)
+    (runs, logs, hours, first, last), *_ = database.sql(
+        f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)),"
+        " max(epoch(ended_at)) from runs"
+    ).fetchall()
+    if not runs:
+        raise InputError(
+            Message("no run in the store fits"), Message("leave --where or --since out to see how many there are")
+        )
+    columns = tuple(dict.fromkeys((*jobs.COLUMNS, *likes.COLUMNS)))
+    rows = _rows(database, f"select {_as_seconds(columns)} from runs")
+    found = jobs.find_jobs(rows)
+    restarted = sorted((job for job in found if job.starts > 1), key=lambda job: -_lost_hours(job))
+    by = tuple(GROUPS.get(name, name) for name in request.by)
+    return FleetReport(
+        runs=runs,
+        logs=logs,
+        hours=hours,
+        asked={name: value for name in ("where", "since") if (value := getattr(request, name)) is not None},
+        by=request.by,
+        shares=tuple(_shares(database, restarted)),
+        statuses=dict(database.sql("select verdict, count(*) from runs group by 1 order by 2 desc, 1").fetchall()),
+        groups=tuple(_groups(database, by)) if by else (),
+        weeks=tuple(_groups(database, (_WEEK,)))[:MOST_WEEKS] if first is not None else (),
+        jobs=tuple(restarted),
+        job_count=len(found),
+        suspects=tuple(likes.find_suspects(rows)),
+        scaling=tuple(_scaling(database)),
+        speeds=tuple(_speeds(database)),
+        causes=tuple(_causes(database)),
+        changes=tuple(_changes(database)),
+        held=_held(database),
+        first_s=first,
+        last_s=last,
+    )
+
+
+def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
+    """The tables as they are asked about."""
+    database = opened(Store(request.store))
+    _restrict(database, request)
+    return database
+
+
+def opened(store: Store) -> duckdb.DuckDBPyConnection:
+    """The tables in memory, whoever's file system they came from; nothing outside can be reached any more."""
+    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
+    database.sql("set TimeZone = 'UTC'")
+    database.sql("set enable_progress_bar = false")
+    for table in TABLES:
+        if table in ("iterations", "parts", "findings", "restarts"):
+            continue
+        data = store.dataset(table)
+        if data is None:
+            raise InputError(Message("the store has no table “{name:word}”", {"name": table}))
+        database.register("stored", data)
+        database.sql(f"create table all_{table} as select * from stored")
+        database.unregister("stored")
+    database.sql("set enable_external_access = false")
+    database.sql("set lock_configuration = true")
+    return database
+
+
+def _restrict(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> None:
+    database.sql("create table runs as select * from all_runs")
+    if request.since is not None:
+        database.execute("delete from runs where started_at is null or epoch(started_at) < ?", [_moment(request.since)])
+    if request.where is not None:
+        try:
+            database.sql(f"delete from runs where not coalesce(({request.where}), false)")
+        except duckdb.Error as error:
+            reason = {"text": request.where, "reason": str(error).splitlines()[0]}
+            raise UsageError(
+                Message("--where “{text:word}” cannot be asked: {reason:word}", reason),
+                Message(
+                    "it is a condition in SQL on the columns of `runs`: {example:list}",
+                    {"example": "--where \"gpu like '%4090%' and world_size = 8\""},
+                ),
+            ) from error
+    for name in request.by:
+        if GROUPS.get(name, name) not in {column.name for column in TABLES["runs"]}:
+            raise UsageError(
+                Message("--by “{name:word}” is no column", {"name": name}),
+                Message("for example: --by card,project,node"),
+            )
+    database.sql("create table advice as select a.* from all_advice a semi join runs using (source, run_index)")
+    database.sql("create view failures as select * from all_failures")
+
+
+def _moment(since: str) -> float:
+    """`30d`, or a day as 2026-11-01."""
+    match = _SINCE.fullmatch(since.strip())
+    if match is not None:
+        return time.time() - float(match[1]) * _UNITS_S[match[2]]
+    try:
+        return datetime.fromisoformat(since).replace(tzinfo=UTC).timestamp()
+    except ValueError as error:
+        raise UsageError(
+            Message("--since “{text:word}” is no time", {"text": since}),
+            Message("for example: --since 30d, or 2026-11-01"),
+        ) from error
+
+
+def _rows(database: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    answer = database.sql(query)
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall()]
+
+
+def _as_seconds(columns: Sequence[str]) -> str:
+    kinds = {column.name: column.kind for column in TABLES["runs"]}
+    return ", ".join(f"epoch({name}) as {name}" if kinds[name] == "timestamp" else name for name in columns)
+
+
+# --- where the hours went ---------------------------------------------------------------------------------------
+
+
+def _lost_hours(job: Job) -> float:
+    return (job.redone_s + _down_s(job)) * job.cards / HOUR_S
+
+
+def _down_s(job: Job) -> float:
+    return job.gap_s or 0.0
+
+
+def _shares(database: duckdb.DuckDBPyConnection, restarted: Sequence[Job]) -> list[Share]:
+    sums = ", ".join(f"coalesce(sum(parts_{part}_s * coalesce(world_size, 1)) / {HOUR_S}, 0)" for part in PARTS)
+    (told, *_) = database.sql(f"select {sums} from runs").fetchall()
+    hours = dict(zip(PARTS, told, strict=True))
+    hours["redone"] = min(sum(job.redone_s * job.cards for job in restarted) / HOUR_S, hours["step"])
+    hours["step"] -= hours["redone"]
+    hours["restart"] = sum(_down_s(job) * job.cards for job in restarted) / HOUR_S
+    whole = sum(hours.values())
+    shares = [Share(part, spent, spent / whole if whole else 0.0) for part, spent in hours.items() if spent > 0]
+    return sorted(shares, key=lambda share: (share.part != "step", -share.hours))
+
+
+def _groups(database: duckdb.DuckDBPyConnection, by: Sequence[str]) -> list[Group]:
+    names = ", ".join(f"coalesce(cast({name} as varchar), '')" for name in by)
+    order = "1 desc" if by == (_WEEK,) else "hours desc"
+    places = ", ".join(str(place + 1) for place in range(len(by)))
+    healthy = ", ".join(f"'{status.value}'" for status in (Status.HEALTHY, Status.BEGUN, Status.UNKNOWN))
+    query = f"""
+        select {names}, count(*), sum({_HOURS}) as hours,
+            sum(parts_step_s * coalesce(world_size, 1)) / nullif(sum(wall_s * coalesce(world_size, 1)), 0), median(mfu),
+            count(*) filter (verdict not in ({healthy}))
+        from runs group by {places} order by {order}, {places}"""
+    width = len(by)
+    return [Group(tuple(row[:width]), *row[width:]) for row in database.sql(query).fetchall()]
+
+
+# --- speed ------------------------------------------------------------------------------------------------------
+
+
+def _scaling(database: duckdb.DuckDBPyConnection) -> list[Scale]:
+    """Of the same model on the same card, with one number of cards and another."""
+    query = """
+        with alike as (
+            select concat_ws('/', format, n_layer, n_head, n_embd, block_size, cast(n_params as bigint)) as work, gpu,
+                coalesce(world_size, 1) as cards, tokens_per_s / coalesce(world_size, 1) as rate from runs
+            where tokens_per_s is not null and gpu is not null and coalesce(n_params, n_layer) is not null),
+        sizes as (select work, gpu, cards, count(*) as runs, median(rate) as rate from alike group by all),
+        least as (select work, gpu, arg_min(rate, cards) as alone, count(*) as kinds from sizes group by work, gpu)
+        select work, gpu, cards, runs, rate, rate / alone from sizes join least using (work, gpu) where kinds > 1
+        order by work, gpu, cards"""
+    return [Scale(*row) for row in database.sql(query).fetchall()]
+
+
+def _speeds(database: duckdb.DuckDBPyConnection) -> list[Speed]:
+    query = f"""
+        select gpu, count(*), sum({_HOURS}) as hours, median(mfu),
+            median(mfu * step_s_mid / nullif(expected_step_s_mid, 0)) filter (expected_step_s_mid is not null)
+        from runs where gpu is not null and mfu between 0 and 1 group by gpu order by hours desc, gpu"""
+    return [Speed(*row) for row in database.sql(query).fetchall()]
+
+
+# --- what failed, what to change, what was said ----------------------------------------------------------------
+
+
+def _causes(database: duckdb.DuckDBPyConnection) -> list[Cause]:
+    query = f"""
+        select fault, count(*) as often, sum({_HOURS}), min(source), true from runs
+        where fault is not null group by fault
+        union all
+        select cause, count(*), 0.0, min(log), false from failures group by cause
+        order by 5 desc, often desc, 1"""
+    return [Cause(*row) for row in database.sql(query).fetchall()]
+
+
+def _changes(database: duckdb.DuckDBPyConnection) -> list[Change]:
+    # A rule says what the whole run would save: here only the part that the log covers is counted.
+    covered = f"least(coalesce(wall_s / nullif(total_s_mid, 0), 1), 1) * coalesce(world_size, 1) / {HOUR_S}"
+    sums = ", ".join(f"sum(a.saves_s_{end} * {covered})" for end in ("low", "mid", "high"))
+    query = f"""
+        select rule, arg_max(said, a.saves_s_mid), arg_max(text, a.saves_s_mid), count(*), {sums}
+        from advice a join runs using (source, run_index)
+        group by rule order by 6 desc, rule limit {MOST_CHANGES}"""
+    found = []
+    for rule, said, text, runs, low, mid, high in database.sql(query).fetchall():
+        message = Message("{text:list}", {"text": text})
+        if said is not None:
+            told = json.loads(said)
+            message = Message._make(told[name] for name in Message._fields)
+        found.append(Change(rule, message, runs, Interval(low, mid, high)))
+    return found
+
+
+def _held(database: duckdb.DuckDBPyConnection) -> Held | None:
+    query = """
+        select count(*), avg((early_true_s between early_total_s_low and early_total_s_high)::int),
+            median(abs(early_total_s_mid / early_true_s - 1))
+        from runs where early_total_s_mid is not null and early_true_s > 0"""
+    (count, inside, error), *_ = database.sql(query).fetchall()
+    return Held(count, inside, error) if count else None

@@ -1,0 +1,120 @@
+"""A process that reads logs, one after the other: one that takes too long, or too much memory, costs itself alone.
+
+Whoever holds the process kills it when a log takes too long. It is the same on this machine and in a worker of Dask,
+whose own processes must outlive any log.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import IO, Any
+
+from stepwatch.fleet.rows import Asked, Rows, failed, rows_of
+from stepwatch.messages import Message
+from stepwatch.platforms import limit_memory
+
+ATTEMPTS = 3
+"""A process may die for reasons that are not its log's: Dask tries as often."""
+_STARTS = 20
+_LENGTH = struct.Struct(">Q")
+
+
+class Reader:
+    """Holds one process, which is started when it is first needed."""
+
+    def __init__(self, *, time_s: float, memory_bytes: int) -> None:
+        self._time_s, self._memory_bytes = time_s, memory_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def rows_of(self, asked: Asked) -> Rows:
+        for _ in range(ATTEMPTS):
+            process = self._ready()
+            late = threading.Event()
+            timer = threading.Timer(self._time_s, lambda late=late, process=process: (late.set(), process.kill()))
+            timer.start()
+            try:
+                _send(process.stdin, asked)
+                rows: Rows = _received(process.stdout)
+                return rows
+            except (OSError, EOFError, pickle.UnpicklingError):
+                self.close()
+                if late.is_set():
+                    text = Message("reading it takes longer than {time:time}", {"time": self._time_s})
+                    return failed(asked.name, "time", text)
+            finally:
+                timer.cancel()
+        text = Message("the process that reads it has died {count:n} times", {"count": ATTEMPTS})
+        return failed(asked.name, "died", text)
+
+    def _ready(self) -> subprocess.Popen[bytes]:
+        """A process that has loaded all it needs: one that dies before does not count against the log."""
+        for _ in range(_STARTS):
+            if self._process is not None and self._process.poll() is None:
+                return self._process
+            self.close()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stepwatch.fleet.reader", str(self._memory_bytes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+            with suppress(EOFError):
+                _received(self._process.stdout)
+                return self._process
+            self._process.wait()
+        raise RuntimeError("processes that read logs cannot be started")
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    with suppress(OSError):  # what was not sent is lost with the process
+                        stream.close()
+            self._process.wait()
+            self._process = None
+
+
+def _send(stream: IO[bytes] | None, value: object) -> None:
+    assert stream is not None
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def _received(stream: IO[bytes] | None) -> Any:
+    assert stream is not None
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    data = stream.read(_LENGTH.unpack(head)[0])
+    return pickle.loads(data)  # of our own process
+
+
+def main() -> None:
+    limit_memory(int(sys.argv[1]))
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
+    gc.freeze()  # what is loaded stays
+    _send(replies, "ready")
+    while True:
+        try:
+            asked = _received(sys.stdin.buffer)
+        except (EOFError, KeyboardInterrupt):
+            return
+        assert isinstance(asked, Asked)
+        rows = rows_of(asked)
+        _send(replies, rows)
+        if any(row["cause"] == "memory" for row in rows.get("failures", ())):
+            return  # what is left of the memory is in pieces: the next log deserves a new process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""The tables of a store, as Parquet files that can be read at any moment, by two writers at work too.
+
+    STORE/<table>/bucket=<00…0f>/part.parquet
+
+All rows of a log are in the bucket that the hash of its name gives, one file for each table. To replace them, the file
+is read, and a new one put in its place at once: by a rename on disks, a put in buckets. So a reader sees each row once,
+before or after, never half a file, and needs nothing but the files. Two writers take turns: by a lock on disks, in S3
+by a put that fails where the file is not the one that was read, and is done again then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from stepwatch.errors import InputError
+from stepwatch.fleet.retries import retried
+from stepwatch.fleet.schema import COUNT, FLAG, NUMBER, SCHEMA, TABLES, TEXT, TIME, Column
+from stepwatch.messages import Message
+from stepwatch.platforms import claim, put_in_place
+
+BUCKETS = 16
+"""So that ten logs make few files, and a sixteenth of ten million still fits into memory. A part of the schema."""
+PART = "part.parquet"
+_UNLESS_ASKED = "iterations"
+_TYPES = {
+    TEXT: pa.string(),
+    COUNT: pa.int64(),
+    NUMBER: pa.float64(),
+    FLAG: pa.bool_(),
+    TIME: pa.timestamp("us", tz="UTC"),
+}
+_LOCK_S = 60.0
+
+Row = Mapping[str, Any]
+
+
+def bucket_of(log: str) -> str:
+    return f"{hashlib.blake2b(log.encode('utf-8', 'surrogatepass'), digest_size=8).digest()[0] % BUCKETS:02x}"
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    return pa.schema([(each.name, _TYPES[each.kind]) for each in TABLES[table]], metadata={"schema": SCHEMA})
+
+
+class Store:
+    """A directory or a bucket; `create` where it may be new."""
+
+    def __init__(self, place: str, *, create: bool = False) -> None:
+        self.place = place
+        try:
+            self._fs, self._root = url_to_fs(place)
+            there = retried(lambda: self._files(""))
+        except (ImportError, ValueError, OSError) as error:
+            facts = {"name": place, "reason": str(error) or type(error).__name__}
+            raise InputError(Message("“{name:word}” cannot be opened: {reason:word}", facts)) from error
+        self._local = isinstance(self._fs, LocalFileSystem)
+        if create:
+            tables = {path.split("/")[0] for path in there}
+            for table in TABLES:
+                if table not in tables and table != _UNLESS_ASKED:
+                    self._replace(table, "00", {}, (), {}, create=True)
+        elif not any(path.startswith("runs/") for path in there):
+            raise InputError(
+                Message("“{name:word}” is no store of stepwatch", {"name": place}),
+                Message("make one: {command:list}", {"command": "stepwatch collect LOGS --into STORE"}),
+            )
+
+    def _files(self, bucket: str) -> dict[str, str | None]:
+        """The files of all tables, or of one bucket, below the store, each with its tag; one request for all."""
+        self._fs.invalidate_cache()
+        found = self._fs.find(self._root, detail=True)
+        inside = {path.removeprefix(self._root).strip("/"): info for path, info in found.items()}
+        ending = f"bucket={bucket}/{PART}" if bucket else PART
+        return {path: info.get("ETag") for path, info in inside.items() if path.endswith(ending)}
+
+    def dataset(self, table: str) -> ds.Dataset | None:
+        """None where the store has no such table."""
+        if not any(path.startswith(f"{table}/") for path in retried(lambda: self._files(""))):
+            return None
+        partitions = ds.partitioning(pa.schema([("bucket", pa.string())]), flavor="hive")
+        schema = arrow_schema(table).append(pa.field("bucket", pa.string()))
+        return ds.dataset(
+            f"{self._root}/{table}", filesystem=self._fs, format="parquet", partitioning=partitions, schema=schema,
+            exclude_invalid_files=False,
+        )  # fmt: skip
+
+    def fingerprints(self) -> dict[str, str]:
+        """Of everything that was looked at; without what is to be tried again."""
+        found = retried(lambda: self.dataset("sources"))
+        if found is None:
+            return {}
+        told = retried(lambda: found.to_table(columns=["log", "fingerprint"]))
+        pairs = zip(told["log"].to_pylist(), told["fingerprint"].to_pylist(), strict=True)
+        return {log: fingerprint for log, fingerprint in pairs if fingerprint is not None}
+
+    def replace(self, logs: Iterable[str], rows: Mapping[str, Sequence[Row]]) -> None:
+        """These logs have these rows from now on, whatever rows they had; they are all of one bucket."""
+        logs = set(logs)
+        (bucket,) = {bucket_of(log) for log in logs}
+        with self._alone():
+            there = retried(lambda: self._files(bucket))
+            # `sources` comes last: a log whose rows were not all written is read again.
+            for table in [name for name in TABLES if name != "sources"] + ["sources"]:
+                self._replace(table, bucket, logs, rows.get(table, ()), there)
+
+    def _replace(
+        self,
+        table: str,
+        bucket: str,
+        logs: Iterable[str],
+        rows: Sequence[Row],
+        there: Mapping[str, str | None],
+        *,
+        create: bool = False,
+    ) -> None:
+        path = f"{table}/bucket={bucket}/{PART}"
+        while True:
+            old = retried(lambda: self._read(path, table)) if path in there else None
+            if (old is None and not rows and not create) or (create and old is not None):
+                return
+            new = _as_table(table, rows)
+            if old is not None:
+                gone = pa.array(sorted(logs), pa.string())
+                kept = old.filter(pa.compute.invert(pa.compute.is_in(old["log"], value_set=gone)))
+                if kept.num_rows == old.num_rows and not rows:
+                    return
+                new = pa.concat_tables([kept, new])
+            order = [(name, "ascending") for name in ("log", "source", "run_index", "part", "code", "rule", "iter")]
+            new = new.sort_by([key for key in order if key[0] in new.column_names])
+            if self._written(path, new, there.get(path)):
+                return
+            there = retried(lambda: self._files(bucket))  # another writer was quicker
+
+    def _read(self, path: str, table: str) -> pa.Table | None:
+        try:
+            data = self._fs.cat_file(f"{self._root}/{path}")
+        except FileNotFoundError:
+            return None
+        columns = arrow_schema(table)
+        found = pq.read_table(io.BytesIO(data))
+        for name in columns.names:  # a store of an older version lacks some
+            if name not in found.column_names:
+                found = found.append_column(name, pa.nulls(found.num_rows, columns.field(name).type))
+        return found.select(columns.names).cast(columns)
+
+    def _written(self, path: str, table: pa.Table, tag: str | None) -> bool:
+        """False where another writer was quicker."""
+        path, data = f"{self._root}/{path}", io.BytesIO()
+        pq.write_table(table, data, compression="zstd")
+        if self._local:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            new = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.new"
+            try:
+                with open(new, "wb") as file:
+                    file.write(data.getvalue())
+                put_in_place(new, path)
+            finally:
+                if os.path.exists(new):
+                    os.remove(new)
+            return True
+        protocols = (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
+        only_if: dict[str, str] = {}
+        if "s3" in protocols:
+            only_if = {"IfMatch": tag} if tag else {"IfNoneMatch": "*"}
+        try:
+            self._fs.pipe_file(path, data.getvalue(), **only_if)
+        except OSError as error:
+            if (
+                "PreconditionFailed" in str(error)
+                or "pre-conditions" in str(error)
+                or isinstance(error, FileExistsError)
+            ):
+                return False
+            retried(lambda: self._fs.pipe_file(path, data.getvalue(), **only_if))
+        return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """On a disk one writer at a time; its lock ends with its process. Buckets know better means."""
+        if not self._local:
+            yield
+            return
+        descriptor = os.open(f"{self._root}/.lock", os.O_CREAT | os.O_RDWR)
+        try:
+            end = time.monotonic() + _LOCK_S
+            while not claim(descriptor):
+                if time.monotonic() > end:
+                    raise InputError(
+                        Message("another process keeps the store “{name:word}” locked", {"name": self.place}),
+                        Message("wait for it, or end it"),
+                    )
+                time.sleep(0.01)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _as_table(table: str, rows: Sequence[Row]) -> pa.Table:
+    schema = arrow_schema(table)
+    arrays = [
+        pa.array([_plain(row.get(each.name), each) for row in rows], schema.field(each.name).type)
+        for each in TABLES[table]
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def _plain(value: Any, column: Column) -> Any:
+    if value is None or column.kind in (COUNT, FLAG):
+        return value
+    if column.kind == TEXT:
+        return value.encode("utf-8", "replace").decode()
+    if not math.isfinite(value):
+        return None
+    return round(value * 1_000_000) if column.kind == TIME else float(value)

@@ -1,0 +1,10 @@
+"use strict";
+
+// The table of all runs: rows without the words that are typed are hidden.
+document.getElementById("filter")?.addEventListener("input", (event) => {
+  const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const row of document.querySelectorAll(".overview tbody tr")) {
+    const text = row.textContent.toLowerCase();
+    row.hidden = !words.every((word) => text.includes(word));
+  }
+});

@@ -1,0 +1,77 @@
+"""A store can be read at any moment, and no row is lost or doubled by two writers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from stepwatch.errors import InputError
+from stepwatch.fleet.schema import SCHEMA, TABLES
+from stepwatch.fleet.store import Store, bucket_of
+
+ONE_BUCKET = [name for name in (f"/logs/{number}" for number in range(2000)) if bucket_of(name) == bucket_of("/logs/0")]
+
+
+def rows_for(name: str, wall_s: float) -> dict[str, list[dict[str, object]]]:
+    return {
+        "runs": [{"log": name, "source": name, "run_index": 0, "wall_s": wall_s}],
+        "sources": [{"log": name, "fingerprint": str(wall_s)}],
+    }
+
+
+def in_store(place: Path, what: str = "source, wall_s", table: str = "runs") -> list[tuple[object, ...]]:
+    return sorted(duckdb.sql(f"select {what} from read_parquet('{place}/{table}/**/*.parquet')").fetchall())
+
+
+def test_rows_are_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), create=True)
+    for name in ONE_BUCKET[:2]:
+        store.replace([name], rows_for(name, 1.0))
+    store.replace([ONE_BUCKET[0]], rows_for(ONE_BUCKET[0], 2.0))
+    assert in_store(tmp_path) == sorted([(ONE_BUCKET[0], 2.0), (ONE_BUCKET[1], 1.0)])
+    assert store.fingerprints() == {ONE_BUCKET[0]: "2.0", ONE_BUCKET[1]: "1.0"}
+
+
+def test_every_table_can_be_asked_from_the_beginning(tmp_path: Path) -> None:
+    Store(str(tmp_path), create=True)
+    for table, columns in TABLES.items():
+        if table != "iterations":
+            assert in_store(tmp_path, ", ".join(f'"{column.name}"' for column in columns), table) == []
+
+
+def test_the_files_name_their_schema(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    Store(str(tmp_path), create=True)
+    (file,) = (tmp_path / "runs").rglob("*.parquet")
+    assert pq.read_schema(file).metadata[b"schema"].decode() == SCHEMA
+
+
+def test_two_writers_lose_no_row_and_a_reader_never_sees_one_twice(tmp_path: Path) -> None:
+    names = ONE_BUCKET[:12]
+    Store(str(tmp_path), create=True)
+
+    def write(own: list[str]) -> None:
+        store = Store(str(tmp_path))
+        for wall_s in (1.0, 2.0):
+            for name in own:
+                store.replace([name], rows_for(name, wall_s))
+
+    writers = [threading.Thread(target=write, args=(names[part::2],)) for part in (0, 1)]
+    for writer in writers:
+        writer.start()
+    seen = 0
+    while any(writer.is_alive() for writer in writers):
+        sources = [source for source, _ in in_store(tmp_path)]
+        assert len(sources) == len(set(sources))
+        assert len(sources) >= seen
+        seen = len(sources)
+    assert in_store(tmp_path) == sorted((name, 2.0) for name in names)
+
+
+def test_what_is_no_store_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no store"):
+        Store(str(tmp_path / "nothing"))

@@ -22,7 +22,10 @@ from stepwatch.platforms import limit_memory
 
 ATTEMPTS = 3
 """A process may die for reasons that are not its log's: Dask tries as often."""
-_STARTS = 20
+ATTEMPTS_KILLED = 20
+"""No log ends its process by SIGKILL, whose memory is limited: somebody else did."""
+_SIGKILL = 9
+_MOST_KILLED = 200  # while they start: somebody does not want them
 _LENGTH = struct.Struct(">Q")
 
 
@@ -34,7 +37,8 @@ class Reader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def rows_of(self, asked: Asked) -> Rows:
-        for _ in range(ATTEMPTS):
+        deaths = killed = 0
+        while deaths - killed < ATTEMPTS and killed < ATTEMPTS_KILLED:
             process = self._ready()
             late = threading.Event()
             timer = threading.Timer(self._time_s, lambda late=late, process=process: (late.set(), process.kill()))
@@ -44,18 +48,23 @@ class Reader:
                 rows: Rows = _received(process.stdout)
                 return rows
             except (OSError, EOFError, pickle.UnpicklingError):
-                self.close()
                 if late.is_set():
+                    self.close()
                     text = Message("reading it takes longer than {time:time}", {"time": self._time_s})
                     return failed(asked.name, "time", text)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
+                deaths, killed = deaths + 1, killed + (process.returncode == -_SIGKILL)
+                self.close()
             finally:
                 timer.cancel()
-        text = Message("the process that reads it has died {count:n} times", {"count": ATTEMPTS})
+        text = Message("the process that reads it has died {count:n} times", {"count": deaths})
         return failed(asked.name, "died", text)
 
     def _ready(self) -> subprocess.Popen[bytes]:
         """A process that has loaded all it needs: one that dies before does not count against the log."""
-        for _ in range(_STARTS):
+        failures = 0
+        for _ in range(_MOST_KILLED):
             if self._process is not None and self._process.poll() is None:
                 return self._process
             self.close()
@@ -68,7 +77,8 @@ class Reader:
             with suppress(EOFError):
                 _received(self._process.stdout)
                 return self._process
-            self._process.wait()
+            if self._process.wait() >= 0 and (failures := failures + 1) == ATTEMPTS:  # not killed: it cannot start
+                break
         raise RuntimeError("processes that read logs cannot be started")
 
     def close(self) -> None:

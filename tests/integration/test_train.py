@@ -24,6 +24,7 @@ from stepwatch.analysis.machine import Clock
 from stepwatch.answers import ExplainRequest
 from stepwatch.answers.from_logs import explain
 from stepwatch.cli import main
+from stepwatch.readers.formats.wandb_records import decode
 from stepwatch.run import Timing
 from stepwatch.sources.sample_files import read_samples
 
@@ -117,6 +118,43 @@ def recorded(path: Path) -> list[dict[str, float]]:
 def test_the_losses_are_nanogpts(train: Train, name: str) -> None:
     flags, expected = BY_NANOGPT[name]
     assert losses(train(*flags)) == pytest.approx(expected, abs=ROUNDING)
+
+
+def test_trackers_hold_the_figures_of_the_evaluations(
+    train: Train, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed: wandb_log is not tested")
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="tensorboard is not installed: tensorboard_log is not tested",
+    )
+    for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(place)}.items():
+        monkeypatch.setenv(name, value)
+    _, expected = BY_NANOGPT["plain"]
+    said = losses(train("--wandb_log=True", "--tensorboard_log=True"))
+    assert said == pytest.approx(expected, abs=ROUNDING)  # nobody draws random numbers for it
+    events = accumulator.EventAccumulator(str(place / "out")).Reload()
+    for split in ("train", "val"):
+        found = {f"{split} {event.step}": event.value for event in events.Scalars(f"{split}/loss")}
+        assert found == pytest.approx({key: loss for key, loss in expected.items() if split in key}, abs=ROUNDING)
+    (file,) = (place / "out" / "wandb").glob("offline-run-*/run-*.wandb")
+    rows = [row for row in decode(file.read_bytes()).history if "val/loss" in row]
+    assert [row["iter"] for row in rows] == [0, 50, 100]
+    assert [row["val/loss"] for row in rows] == pytest.approx(
+        [expected[f"val {number}"] for number in (0, 50, 100)], abs=ROUNDING
+    )
+
+
+@pytest.mark.parametrize("setting", ["wandb_log", "tensorboard_log"])
+def test_a_tracker_that_is_missing_is_said_at_the_start(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], setting: str
+) -> None:
+    for package in ("wandb", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as ended:
+        train(f"--{setting}=True")
+    assert ended.value.code == 1
+    assert f"{setting}=True needs {setting.removesuffix('_log')}" in capsys.readouterr().err
 
 
 def test_an_evaluation_in_other_batches_has_the_same_result(train: Train) -> None:

@@ -7,28 +7,44 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from stepwatch.answers import text_of
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.answers import EstimateRequest, text_of
+from stepwatch.cli.commands import deliver, options_of, speaking
+from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.settings import Value
-from stepwatch.trainer.config import TrainConfig, config_from_file, config_from_flags, train_config
+from stepwatch.settings import KINDS, Value
+from stepwatch.trainer.config import MEANINGS, TrainConfig, config_from_file, config_from_flags, train_config
 
 if TYPE_CHECKING:
     from stepwatch.trainer.log import Log
 
 
-@click.command(name="train", context_settings={"ignore_unknown_options": True})
+class _WithSettings(click.Command):
+    """Its help ends with every setting, its default and its meaning."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Settings, each as a flag or a line of the config"):
+            defaults = {field.name: field.default for field in fields(TrainConfig)}
+            rows = [
+                (f"{name}={'…' if defaults[name] is None else defaults[name]}", meaning)
+                for name, meaning in MEANINGS.items()
+            ]
+            formatter.write_dl(rows)
+
+
+@click.command(name="train", cls=_WithSettings, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py | --KEY=VALUE]...")
+@click.option("--dry-run", is_flag=True, help="Only say how long it will take and whether it fits; start nothing.")
 @click.option("--samples", is_flag=True, help="Sample the machine meanwhile, to run.samples.csv beside run.jsonl.")
 @options_of("train")
-def command(arguments: tuple[str, ...], samples: bool, lang: str | None) -> None:
+def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str | None) -> None:
     """Train a GPT as nanoGPT does, with the time of every part on a line of its own.
 
     Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes nanoGPT's log, its
@@ -36,6 +52,9 @@ def command(arguments: tuple[str, ...], samples: bool, lang: str | None) -> None
     torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py
     """
     with speaking(lang) as language, _without_collector():
+        if dry_run:
+            _estimate(arguments, language)
+            return
         try:
             import torch  # noqa: F401
         except ImportError as error:
@@ -57,6 +76,19 @@ def command(arguments: tuple[str, ...], samples: bool, lang: str | None) -> None
                     raise
                 raise failure from error
             _leave(ranks.rank, failure or error, language)
+
+
+def _estimate(arguments: tuple[str, ...], language: str) -> None:
+    """What `estimate` says of these settings on this machine; it needs no PyTorch."""
+    from stepwatch.answers.from_plans import estimate
+    from stepwatch.trainer.log import Log
+
+    config = _config(arguments, Log(speaks=True))
+    settings = tuple(f"{name}={value}" for name, value in config.plain().items() if name in KINDS)
+    files = [argument for argument in arguments if not argument.startswith("-")]
+    card = "cpu" if config.device == "cpu" else None
+    report = estimate(EstimateRequest(settings=settings, gpu=card, vocabulary=vocabulary_near(files)))
+    deliver(report, language, "terminal", None)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from stepwatch.trainer.log import Log
 from stepwatch.trainer.resume_point import KEY, ResumePoint
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
+from stepwatch.trainer.trackers import trackers
 
 
 class NotFinite(InputError):
@@ -52,8 +53,6 @@ def train(config: TrainConfig, ranks: Ranks, log: Log, *, samples: bool = False)
         remark = ranks.join(config.backend, device.is_cuda)
         if remark is not None:
             log.say(f"note: {remark}")
-        if config.wandb_log:
-            log.say("note: wandb_log is not done here; the figures are in the log and in run.jsonl")
         training = prepare(config, device, ranks, log)
         with _recorder(training, directory, samples) as recorder:
             if device.compile:
@@ -105,6 +104,7 @@ class TrainingLoop:
             self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw,
             lambda: stop.asked is not None,
         )  # fmt: skip
+        self.trackers = trackers(self.config, directory) if self.ranks.is_first else []
         self.saved: deque[Saved] = deque()  # written in the background, not yet reported
         self.waited: dict[int, float] = {}
         self.unsettled: int | None = None  # the save whose copy is under way
@@ -301,6 +301,10 @@ class TrainingLoop:
         seconds = time.perf_counter() - began
         self.pace.evaluation(seconds)
         self.log.evaluation(number, losses, seconds)
+        rate = self.training.optimizer.param_groups[0]["lr"]
+        found = {**{f"{split}/loss": loss for split, loss in losses.items()}, "lr": rate, "mfu": 100 * self.mfu}
+        for tracker in self.trackers:
+            tracker.figures(number, found)  # nanoGPT's names, and its per cent
         if not all(math.isfinite(loss) for loss in losses.values()):
             self.not_finite(number)
         improved = losses["val"] < self.training.best_val_loss
@@ -403,6 +407,8 @@ class TrainingLoop:
         if self.keeper is not None:
             self.keeper.close()
         self.tell_written()
+        for tracker in self.trackers:
+            tracker.close()
         self.log.close()
         self.training.data.close()
 

@@ -94,7 +94,9 @@ _OWN_TIME = Pattern(
     r"(?P<value>\d{1,12}(?:\.\d{1,12})?)ms$"
 )
 _OWN_REMARKS = Pattern(r"eta \S.{0,80} at iter \d{1,12}$|checkpoint at \d{1,12}: (?:not written|left out)|note: ")
-_OWN_SETTINGS = frozenset({"seed", "eval_batch_size", "eval_splits", "checkpoint_interval", "keep", "on_nan"})
+_OWN_SETTINGS = frozenset(
+    {"seed", "tensorboard_log", "eval_batch_size", "eval_splits", "checkpoint_interval", "keep", "on_nan"}
+)
 _BUSY = "busy_when_logging"
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 

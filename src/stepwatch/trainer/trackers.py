@@ -1,0 +1,79 @@
+"""Weights & Biases and TensorBoard, where a run asks for them. Only the first rank reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from stepwatch.errors import InputError
+from stepwatch.messages import Message
+from stepwatch.trainer.config import TrainConfig
+
+
+class Tracker(Protocol):
+    def figures(self, number: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def trackers(config: TrainConfig, directory: Path) -> list[Tracker]:
+    """Opened at the start, so that what is missing is said before an hour of training."""
+    return [
+        *([_WeightsAndBiases(config, directory)] if config.wandb_log else []),
+        *([_TensorBoard(directory)] if config.tensorboard_log else []),
+    ]
+
+
+class _WeightsAndBiases:
+    """As nanoGPT reports, under its names; WANDB_MODE=offline keeps the run on this machine."""
+
+    def __init__(self, config: TrainConfig, directory: Path) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise _missing("wandb_log", "wandb") from error
+        try:
+            self._run: Any = wandb.init(
+                project=config.wandb_project, name=config.wandb_run_name, config=config.plain(), dir=str(directory)
+            )
+        except (wandb.Error, OSError) as error:
+            reason = {"reason": str(error).splitlines()[0] if str(error) else type(error).__name__}
+            raise InputError(
+                Message("Weights & Biases does not start: {reason:word}", reason),
+                Message("log in with `wandb login`, or keep the run on this machine with WANDB_MODE=offline"),
+            ) from error
+
+    def figures(self, number: int, values: Mapping[str, float]) -> None:
+        self._run.log({"iter": number, **values})
+
+    def close(self) -> None:
+        import wandb
+
+        self._run.finish()
+        wandb.teardown()  # its service is a process of its own, and would stay as long as this one
+
+
+class _TensorBoard:
+    """Event files beside the checkpoints."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise _missing("tensorboard_log", "tensorboard") from error
+        self._writer: Any = SummaryWriter(str(directory))
+
+    def figures(self, number: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, number)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _missing(setting: str, package: str) -> InputError:
+    return InputError(
+        Message("{setting:word}=True needs {package:word}", {"setting": setting, "package": package}),
+        Message("pip install {package:word}, or leave the setting out", {"package": package}),
+    )

@@ -32,7 +32,7 @@ with suppress(ModuleNotFoundError):
 
     settings.register_profile(
         "steady", derandomize=True, deadline=None, database=None,
-        max_examples=int(os.environ.get("STEPWATCH_EXAMPLES", "25")),
+        max_examples=int(os.environ.get("STEPWATCH_EXAMPLES", "40")),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     )  # fmt: skip
     settings.load_profile("steady")

@@ -123,7 +123,7 @@ def test_other_forms_have_their_media_type(client: TestClient, form: str, media:
 
 def test_the_page_gets_markup_and_charts(client: TestClient) -> None:
     found = client.post("/api/explain?format=page", content=SHORT, headers=PLAIN).json()
-    assert set(found) == {"html", "specs"}
+    assert set(found) == {"html", "specs", "notices"}
     assert "<script" not in found["html"]
 
 

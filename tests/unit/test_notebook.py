@@ -11,6 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import HTML, DisplayHandle
 from IPython.utils.capture import capture_output
 from tests.builders import Truth, a_log
+from traitlets.config import Config
 
 import stepwatch
 from stepwatch.notebook import ShownReport
@@ -24,7 +25,7 @@ TABLE = """<div><progress value='{done}' max='40'></progress>[{done}/40 00:{seco
 def one_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveShell]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
-        shell = InteractiveShell.instance()
+        shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
         shell.run_line_magic("load_ext", "stepwatch")
         yield shell
         InteractiveShell.clear_instance()

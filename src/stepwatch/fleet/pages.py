@@ -50,12 +50,12 @@ def page(store: str, language: str, query: dict[str, str]) -> str:
 
 
 def _table(asked: FleetRequest) -> doc.Table:
-    database = restricted(asked)
-    rows = database.sql(
-        "select source, run_index, verdict, project, node, gpu, world_size, strftime(started_at, '%Y-%m-%d'),"
-        " step_s_mid, mfu, wall_s * coalesce(world_size, 1) / 3600, parts_step_s / nullif(wall_s, 0) from runs"
-        f" order by started_at desc nulls last, source, run_index limit {MOST_RUNS}"
-    ).fetchall()
+    with restricted(asked) as database:
+        rows = database.sql(
+            "select source, run_index, verdict, project, node, gpu, world_size, strftime(started_at, '%Y-%m-%d'),"
+            " step_s_mid, mfu, wall_s * coalesce(world_size, 1) / 3600, parts_step_s / nullif(wall_s, 0) from runs"
+            f" order by started_at desc nulls last, source, run_index limit {MOST_RUNS}"
+        ).fetchall()
     head = (
         *(Message("Log"), Message("Status"), Message("Started"), Message("Project"), Message("Node"), Message("Card")),
         *(Message("Cards"), Message("Step"), Message("MFU"), Message("GPU hours"), Message("Steps’ share")),

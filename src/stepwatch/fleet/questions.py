@@ -42,7 +42,11 @@ class FleetRequest:
 
 def ask(request: FleetRequest) -> FleetReport:
     """Raises InputError where there is no store or no run in it, UsageError where a restriction is none."""
-    database = restricted(request)
+    with restricted(request) as database:
+        return _asked(database, request)
+
+
+def _asked(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> FleetReport:
     (runs, logs, hours, first, last), *_ = database.sql(
         f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)),"
         " max(epoch(ended_at)) from runs"

@@ -1,0 +1,45 @@
+"""The units that need no process, database or terminal pass in the Python of a browser too, which has 32 bits."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+from tools import ROOT
+from tools.site import runtime
+
+ROOMS = ("advice", "analysis", "answers", "estimator", "gpus", "i18n", "presenters", "readers", "sources")
+# What a browser does not have, or what its Python comes without.
+_BEYOND = re.compile(
+    r"hypothesis|subprocess|multiprocessing|threading|sqlite3|lzma|zstandard|torch|psutil|(?:import|from) rich|click"
+    r"|starlette|pyarrow|vl_convert|IPython|import pyte\b|[Rr]ecorder"
+)
+# A config nested thousands deep ends the engine itself, and the page starts another; there is no terminal; and what is
+# about time and size is the same on every machine, and slow on this one.
+LEFT_OUT = ("hostile_config", "terminal_gets_colour", "time_grows", "megabytes")
+PATIENCE_S = 1800
+
+
+def test_units_pass_in_the_python_of_a_browser(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("NO NODE: Python for browsers is not tested; on Debian: apt-get install nodejs")
+    try:
+        runtime.write(tmp_path / "python", numpy_without=("tests",))
+    except runtime.Unavailable as problem:
+        pytest.skip(f"NO SITE: {problem}")
+    units = ROOT / "tests" / "unit"
+    files = [*units.glob("test_*.py"), *(path for room in ROOMS for path in (units / room).rglob("test_*.py"))]
+    chosen = [path for path in sorted(files) if not _BEYOND.search(path.read_text(encoding="utf-8"))]
+    assert len(chosen) > 60
+    script = ROOT / "tests" / "integration" / "units_in_node.cjs"
+    packages = sysconfig.get_path("purelib")
+    wanted = " and ".join(f"not {name}" for name in LEFT_OUT)
+    asked = ["-q", "--tb=short", "-k", wanted, *(path.relative_to(ROOT).as_posix() for path in chosen)]
+    command = [node, str(script), str(tmp_path / "python"), str(ROOT), packages, *asked]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.calibrations import a_calibration
-from tests.property.test_door_laws import LANGUAGES, explained, inside, whole
+from tests.property.test_door_laws import explained, inside, whole
 from tools.fuzz.roads import check_json
 
 from stepwatch import bounds
@@ -23,7 +23,7 @@ from stepwatch.errors import StepwatchError
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import Gpu, gpus
 from stepwatch.gpus.calibration import Figure
-from stepwatch.i18n import say
+from stepwatch.i18n import LANGUAGES, say
 from stepwatch.presenters import render
 from stepwatch.readers import READERS
 from stepwatch.readers.assemble import assemble
@@ -31,6 +31,7 @@ from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Run
 from stepwatch.settings import Origin, Settings
 
+SPOKEN = st.sampled_from(LANGUAGES)
 SHAPES = st.fixed_dictionaries(
     {
         "n_layer": st.integers(1, 200), "n_head": st.integers(1, 64), "vocab_size": st.integers(1, 10**6),
@@ -50,7 +51,7 @@ def begun(shape: dict[str, int], **more: int) -> Run:
     return assemble(records, READERS["nanogpt"], "a.log")[-1]
 
 
-@given(SHAPES, st.sampled_from((8, 64, 128)), st.sampled_from(gpus()), whole(bounds.SETTINGS["max_iters"]), LANGUAGES)
+@given(SHAPES, st.sampled_from((8, 64, 128)), st.sampled_from(gpus()), whole(bounds.SETTINGS["max_iters"]), SPOKEN)
 def test_a_run_that_has_only_begun_expects_what_it_may(
     shape: dict[str, int], head_size: int, card: Gpu, end: int, language: str
 ) -> None:
@@ -59,7 +60,7 @@ def test_a_run_that_has_only_begun_expects_what_it_may(
         explained(analyse(run, card), language)
 
 
-@given(SHAPES, st.sampled_from((8, 64)), st.sampled_from(gpus()), LANGUAGES)
+@given(SHAPES, st.sampled_from((8, 64)), st.sampled_from(gpus()), SPOKEN)
 def test_a_plan_is_advised_or_too_large(shape: dict[str, int], head_size: int, card: Gpu, language: str) -> None:
     with suppress(StepwatchError):
         found = plan(Settings.of(Origin.USER, named(shape, head_size)), card)
@@ -73,7 +74,7 @@ def test_a_plan_is_advised_or_too_large(shape: dict[str, int], head_size: int, c
 SIZES = st.text("0123456789.", max_size=12) | st.floats(0.0, 1e9).map(str) | st.text(max_size=8)
 
 
-@given(SIZES, SIZES, st.sampled_from("KMGTP"), SHAPES, st.none() | st.sampled_from(gpus()), LANGUAGES)
+@given(SIZES, SIZES, st.sampled_from("KMGTP"), SHAPES, st.none() | st.sampled_from(gpus()), SPOKEN)
 def test_a_run_out_of_memory_is_told_what_to_set(
     asked: str, has: str, unit: str, shape: dict[str, int], card: Gpu | None, language: str
 ) -> None:
@@ -91,7 +92,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-@given(st.sampled_from(gpus()), st.fixed_dictionaries({}, optional=FIGURES), LANGUAGES)
+@given(st.sampled_from(gpus()), st.fixed_dictionaries({}, optional=FIGURES), SPOKEN)
 def test_any_card_is_shown(card: Gpu, figures: dict[str, float], language: str) -> None:
     other = replace(card, **figures)
     for form in ("terminal", "md"):
@@ -103,7 +104,7 @@ def test_any_card_is_shown(card: Gpu, figures: dict[str, float], language: str) 
     inside(bounds.CALIBRATED),
     inside(bounds.CALIBRATED),
     st.sampled_from(("launch", "save_rate", "bandwidth")),
-    LANGUAGES,
+    SPOKEN,
 )
 def test_any_measured_machine_is_shown(one: float, other: float, name: str, language: str) -> None:
     low, high = sorted((one, other))
@@ -112,7 +113,7 @@ def test_any_measured_machine_is_shown(one: float, other: float, name: str, lang
     assert render(a_calibration(figures=changed), "terminal", language)
 
 
-@given(st.lists(inside(bounds.Range(1e-3, 1e5, "")), min_size=2, max_size=12), st.sampled_from((1, 10)), LANGUAGES)
+@given(st.lists(inside(bounds.Range(1e-3, 1e5, "")), min_size=2, max_size=12), st.sampled_from((1, 10)), SPOKEN)
 def test_how_lines_of_an_example_were_read_is_data(times: list[float], gap: int, language: str) -> None:
     log = "".join(f"it {gap * row} | {time_s:.3f} s\n" for row, time_s in enumerate(times, start=1))
     report = explain(ExplainRequest(logs=(pasted(log),), like="it 12 | 0.34 s"))

@@ -215,8 +215,8 @@ def stalls(a: Analysis) -> Iterator[Finding]:
                 "lost": float(excess[own].sum()),
             }
             message = Message("Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.", facts)
-            events = [*a.run.evaluations, *a.run.checkpoints]
-            fitting = sum(event.at is not None and (event.at - period.first) % period.every == 0 for event in events)
+            places = [*(event.at for event in a.run.evaluations), *(event.at for event in a.run.checkpoints)]
+            fitting = sum(at is not None and (at - period.first) % period.every == 0 for at in places)
             # Where a single line fits, the log holds only some of them: others were filtered out.
             if shows_events(a.run) and fitting != 1:
                 message = Message("Every {period:n} iterations one is slow, without evaluation or checkpoint: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. Check for work that your own code does at that interval.", facts)

@@ -57,7 +57,6 @@ _WHOLE_EVALUATION = Pattern(
 )
 _END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
-_SEVERAL = 30  # lines: fewer are read one by one in less time
 
 # Header lines: what they say, under which name, and whether they mark the start of a process.
 _HEADER = (
@@ -160,7 +159,7 @@ def finish(first_line: int, records: Records) -> None:
 def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows: bool) -> None:
     block = Block.of(text)
     left = block.filled
-    for _, lines, found in alike(block, left, (_ITERATION, _BARE_ITERATION), least=_SEVERAL):
+    for _, lines, found in alike(block, left, (_ITERATION, _BARE_ITERATION)):
         time = next((found[name] / unit for name, unit in _UNITS.items() if name in found), None)
         if time is None:
             continue
@@ -169,7 +168,7 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
         if len(lines):
             _add_rows(records, lines + first_line, time, found)
             left = block.without(left, lines)
-    for statement, lines, found in alike(block, left, (_PLAIN_EVALUATION, _PLAIN_SAVE), least=_SEVERAL):
+    for statement, lines, found in alike(block, left, (_PLAIN_EVALUATION, _PLAIN_SAVE)):
         plain = _plain(block, lines, found)
         lines, found = lines[plain], {name: column[plain] for name, column in found.items()}
         stamps = found["stamp_s"].tolist() if "stamp_s" in found else [None] * len(lines)

@@ -250,14 +250,9 @@ _TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
 
 
 def alike(
-    block: Block, lines: Ints, statements: Sequence[Line], *, prefixes: bool = True, least: int = 1
+    block: Block, lines: Ints, statements: Sequence[Line], *, prefixes: bool = True
 ) -> Iterator[tuple[Line, Ints, dict[str, Floats]]]:
-    """Those of the lines that fit one of the statements, those of one shape together, with their values.
-
-    None where there are fewer lines than `least`: a reader of single lines is done before the first shape is known.
-    """
-    if len(lines) < least:
-        return
+    """Those of the lines that fit one of the statements, those of one shape together, with their values."""
     poor = 0
     refused: set[bytes] = set()
     for _ in range(_MOST_SHAPES):

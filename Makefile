@@ -67,9 +67,10 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 	  --warmup_iters=20 --lr_decay_iters=200 --learning_rate=1e-3 --dropout=0.0 --init_from=scratch
 	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
-# Compiled code may be kept: the tests start many interpreters. A file's tests share what they have made, so they stay together.
+# Compiled code may be kept: the tests start many interpreters. A file's tests share what they have made, so they stay
+# together; in order, the long ones of tests/integration come before the many short ones.
 test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 2 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 2 --dist loadfile --no-loadscope-reorder
 
 # What mypy keeps of one system is of no use for another: each has its own, or every check would begin anew.
 lint: setup  ## Check style and types only.

@@ -99,13 +99,18 @@ def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) ->
     if covers > 1 and not run.reordered:
         placed = ((event.line, event.at) for found in events.values() for event in found if event.at is not None)
         begin = min([begin, *(line - 1 for line, at in placed if first - covers <= at <= first)])
+    # A save at the end is of the iteration that would have followed; after an evaluation it is counted with that.
+    saved_at_end = [save.line for save in run.checkpoints if save.took_s is not None and save.at == number + 1]
+    if number < 0 or phases.trailing is not None:
+        saved_at_end = []
     spent: dict[str, float] = {}
     for part, cost in (("eval", costs.eval_s), ("checkpoint", costs.checkpoint_s)):
         if part not in run.holds and cost is not None:
             spent[part] = sum(
                 cost.mid if event.took_s is None else event.took_s
                 for event in events[part]
-                if begin < event.line and (event.line < end or (event.at is not None and event.at <= number))
+                if begin < event.line
+                if event.line < end or (event.at is not None and event.at <= number) or event.line in saved_at_end
                 if part != "eval" or run.told_s is None or event.at is None or event.at <= last
             )
     return spent

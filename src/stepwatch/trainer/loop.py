@@ -108,6 +108,7 @@ class TrainingLoop:
         self.saved: deque[Saved] = deque()  # written in the background, not yet reported
         self.waited: dict[int, float] = {}
         self.unsettled: int | None = None  # the save whose copy is under way
+        self.last_save_at: int | None = None
         self.keeper = self._keeper(directory) if self.ranks.is_first and not self.config.eval_only else None
         self.kept = training.resumed_from
         """The newest checkpoint that is whole."""
@@ -131,7 +132,7 @@ class TrainingLoop:
             directory,
             on_written=self.saved.append,
             resumed_from=self.training.resumed_from,
-            keeps_best=not (self.config.always_save_checkpoint or self.config.checkpoint_interval),
+            keeps_best=self.keeps_best,
             copies=self.config.keep,
         )
         if not keeper.is_ours:
@@ -149,6 +150,9 @@ class TrainingLoop:
         self.batches.draw(1)
         while True:
             number = training.iteration
+            if number > config.max_iters and not config.eval_only:
+                self.log.say(f"note: max_iters is {config.max_iters}, and iteration {number} is next: nothing to train")
+                break
             optimizers.set_learning_rate(training.optimizer, optimizers.learning_rate(number, config))
             if self.evaluates_at(number) or self.saves_at(number):
                 training.resume_point = self.resume_point()
@@ -169,13 +173,11 @@ class TrainingLoop:
                 self.keeper.expect(training.checkpoint())  # with the first step the optimizer has all of its state
             self.report(number, number - first, loss)
             training.iteration += 1
-            if training.iteration > config.max_iters:
-                break
-            if self.stopping:
-                training.resume_point = self.resume_point()
-                self.save(stopped=True)
-                self.settle()
-                self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
+            ends = training.iteration > config.max_iters
+            if ends or self.stopping:
+                self.save_at_end()
+                if not ends:
+                    self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
                 break
 
     def evaluates_at(self, number: int) -> bool:
@@ -186,6 +188,11 @@ class TrainingLoop:
         if self.config.checkpoint_interval:
             return number % self.config.checkpoint_interval == 0
         return self.evaluates_at(number) and (improved or self.config.always_save_checkpoint)
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether ckpt.pt is the best model so far; what is saved for another reason stands beside it."""
+        return not (self.config.always_save_checkpoint or self.config.checkpoint_interval)
 
     # --- going on exactly ---------------------------------------------------------------------------------------
 
@@ -314,7 +321,8 @@ class TrainingLoop:
 
     def save(self, *, stopped: bool = False) -> None:
         """Copied and written while the training goes on, until it changes the weights."""
-        number = self.training.iteration
+        began = time.perf_counter()
+        number = self.last_save_at = self.training.iteration
         if self.health.is_spoilt():
             self.not_finite(number)
             self.log.left_out(number, self.kept.name if self.kept else None)
@@ -325,9 +333,17 @@ class TrainingLoop:
         if self.keeper is None:
             return
         checkpoint = {**self.training.checkpoint(), KEY: point.as_plain()}
-        self.waited[number] = self.keeper.begin(checkpoint, number, stopped=stopped)
+        self.keeper.begin(checkpoint, number, stopped=stopped)
+        self.waited[number] = time.perf_counter() - began
         self.unsettled = number
         self.log.saving(self.config.out_dir)
+
+    def save_at_end(self) -> None:
+        """What the last steps have learnt, unless the save of the step before holds all but one of them."""
+        if self.stopping or self.last_save_at is None or self.last_save_at < self.training.iteration - 1:
+            self.training.resume_point = self.resume_point()
+            self.save(stopped=self.stopping or self.keeps_best)
+            self.settle()
 
     def settle(self) -> float:
         """The seconds that the training waits here for the copy of a checkpoint, if one is under way."""

@@ -134,7 +134,7 @@ def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tup
     if saved is not None:
         log.say(f"Resuming training from {config.out_dir}")
         if saved.name != NAME:
-            log.say(f"note: the newest checkpoint is {saved.name}, saved when a run was stopped")
+            log.say(f"note: the newest checkpoint is {saved.name}, saved at the end of a run")
         return _resumed(config, saved)
     if config.init_from == "scratch":
         log.say("Initializing a new model from scratch")

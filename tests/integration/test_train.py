@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.checkpoints import small_disk
+from tests.calibrations import a_calibration
 
-from stepwatch import from_file, read
+from stepwatch import from_file, from_text, read
 from stepwatch.analysis import analyse
 from stepwatch.analysis.machine import Clock
 from stepwatch.answers import ExplainRequest
@@ -201,6 +202,38 @@ def test_the_log_and_the_record_say_the_same(train: Train, place: Path) -> None:
     assert analyse(log).costs.how["eval_s"] == analyse(log).costs.how["checkpoint_s"] == "measured"
 
 
+def test_the_estimate_is_held_against_the_run_and_steady_steps_are_traced(
+    train: Train, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepwatch.gpus.this_machine.load_calibration", a_calibration)
+    monkeypatch.setattr("stepwatch.trainer.log._OFTEN_S", 0.0)
+    log = train("--profile=True", "--max_iters=40", "--log_interval=1")
+    assert re.search(r"; mfu of its 0\.1000 TFLOPS$", log, re.M) if torch.get_num_threads() == 2 else True
+    expected = re.search(r"^estimate of the run: step ([\d.]+)ms \(([\d.]+) to ([\d.]+)\), .*: fits$", log, re.M)
+    assert expected is not None
+    found = re.search(r"^estimate against the run: step ([\d.]+)ms, (as|less than|more than) estimated: ", log, re.M)
+    assert found is not None
+    step, low, high = (float(number) for number in (found[1], expected[2], expected[3]))
+    assert found[2] == ("less than" if step < low else "more than" if step > high else "as")
+    times = [float(time) for time in re.findall(r"^iter .* time ([\d.]+)ms", log, re.M)]
+    assert step == pytest.approx(np.median(times), abs=0.01)
+    assert "evaluation at 0: 6 of 6 batches" in log
+    (run,) = read(from_text(log))
+    assert not run.unread_count, run.unread
+    assert "profile of iterations 10 to 14: out/profile.json" in log
+    events = json.loads((place / "out" / "profile.json").read_text())["traceEvents"]
+    assert sum(event["name"] == "Optimizer.step#AdamW.step" for event in events) == 5
+
+
+def test_nothing_is_trained_after_the_end(train: Train, place: Path) -> None:
+    train("--max_iters=12", "--eval_interval=10", "--always_save_checkpoint=False")
+    assert load(place / "out" / "ckpt.pt")["iter_num"] == 10  # the best
+    assert load(place / "out" / "ckpt_stopped_13.pt")["iter_num"] == 13
+    log = train("--max_iters=12", "--init_from=resume")
+    assert "iteration 13 is next: nothing to train" in log
+    assert not losses(log)
+
+
 def test_samples_of_the_machine_lie_beside_the_record_and_explain_it(train: Train, place: Path) -> None:
     train("--samples", "--max_iters=1000", "--eval_interval=10000")  # some seconds, a sample each
     sampled = read_samples(place / "out" / "run.samples.csv")
@@ -249,7 +282,7 @@ def test_waiting_for_a_copy_is_the_checkpoints_and_not_the_steps(
     waited, taken = (float(re.findall(line, log, re.M)[0]) for line in lines)
     assert waited > 1e6
     assert taken < 0  # those seconds were taken off, though they did not pass
-    (step,) = (line["s"] for line in recorded(place / "out" / "run.jsonl")[-20:] if line.get("step") == 10)
+    (step,) = (line["s"] for line in recorded(place / "out" / "run.jsonl")[-8:] if line.get("step") == 10)
     assert step < 0
     saved = load(place / "out" / "ckpt.pt")
     assert saved["iter_num"] == 10

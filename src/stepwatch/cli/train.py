@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,6 +24,7 @@ from stepwatch.settings import KINDS, Value
 from stepwatch.trainer.config import MEANINGS, TrainConfig, config_from_file, config_from_flags, train_config
 
 if TYPE_CHECKING:
+    from stepwatch.trainer.expected import Expected
     from stepwatch.trainer.log import Log
 
 
@@ -51,6 +53,7 @@ def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str 
     checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it trains on all ranks:
     torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py
     """
+    started = time.time()
     with speaking(lang) as language, _without_collector():
         if dry_run:
             _estimate(arguments, language)
@@ -68,7 +71,11 @@ def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str 
         ranks = ranks_from_environment()
         log = Log(speaks=ranks.is_first)
         try:
-            train(_config(arguments, log), ranks, log, samples=samples)
+            config = _config(arguments, log)
+            train(
+                config, ranks, log, samples=samples, started=started,
+                estimate=lambda vocab_size: _expected(config, vocab_size, ranks.world_size),
+            )  # fmt: skip
         except Exception as error:
             failure = _as_stepwatch_error(error)
             if ranks.is_alone:
@@ -84,11 +91,32 @@ def _estimate(arguments: tuple[str, ...], language: str) -> None:
     from stepwatch.trainer.log import Log
 
     config = _config(arguments, Log(speaks=True))
-    settings = tuple(f"{name}={value}" for name, value in config.plain().items() if name in KINDS)
     files = [argument for argument in arguments if not argument.startswith("-")]
-    card = "cpu" if config.device == "cpu" else None
-    report = estimate(EstimateRequest(settings=settings, gpu=card, vocabulary=vocabulary_near(files)))
-    deliver(report, language, "terminal", None)
+    deliver(estimate(replace(_request(config), vocabulary=vocabulary_near(files))), language, "terminal", None)
+
+
+def _request(config: TrainConfig, **more: Value) -> EstimateRequest:
+    settings = {**config.plain(), **more}
+    return EstimateRequest(
+        settings=tuple(f"{name}={value}" for name, value in settings.items() if name in KINDS),
+        gpu="cpu" if config.device == "cpu" else None,
+    )
+
+
+def _expected(config: TrainConfig, vocab_size: int, ranks: int) -> Expected | str:
+    """What `estimate` says of the run that begins; in the log, which is English, where it cannot."""
+    from stepwatch.answers.from_plans import estimate
+    from stepwatch.trainer.expected import Expected
+
+    try:
+        plan = estimate(_request(config, vocab_size=vocab_size, world_size=ranks)).plan
+    except StepwatchError as error:
+        return "; ".join(message.in_english() for message in (error.what, error.remedy) if message is not None)
+    found = plan.estimate
+    return Expected(
+        step_s=found.step_s, eval_s=found.eval_s, total_s=plan.total_s, memory_bytes=found.vram_bytes, fits=plan.fits,
+        busy=plan.gpu.calibration is not None and plan.gpu.calibration.is_busy,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -237,9 +237,11 @@ def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | 
     terms = (*terms, Term("communication", communication_s(workload, rate, fitted(), micro_s)))
     step_s, evaluation_s = max(sum(term.seconds for term in terms), floor_s), measured_evaluation_s(workload, known)
     slower, eval_slower = (1 + doubt(workload, known, least) for least in (DOUBT.step, DOUBT.evaluation))
+    # Alone on the machine, what was measured beside others takes as much less as it waited then.
+    faster, eval_faster, floor_s = slower * known.waiting, eval_slower * known.waiting, floor_s / known.waiting
     return Estimate(
-        step_s=Interval(max(step_s / slower, floor_s), step_s, step_s * slower),
-        eval_s=Interval(evaluation_s / eval_slower, evaluation_s, evaluation_s * eval_slower),
+        step_s=Interval(max(step_s / faster, floor_s), step_s, step_s * slower),
+        eval_s=Interval(evaluation_s / eval_faster, evaluation_s, evaluation_s * eval_slower),
         checkpoint_s=_checkpoint(workload, known),
         compile_s=_compilation(workload, known),
         vram_bytes=vram_bytes(workload, gpu),

@@ -81,11 +81,20 @@ class Calibration:
     curves: Mapping[str, Curve]
 
     @property
+    def waiting(self) -> float:
+        """How many times as long as alone everything took, since other programs used the processors too."""
+        return max(self.figures["waiting"].value, 1.0) if "waiting" in self.figures else 1.0
+
+    @property
     def noise(self) -> float:
         """How unsteady the machine was: the median spread of all that was measured, or how long it was with others."""
         spreads = sorted(figure.spread for curve in self.curves.values() for figure in curve.figures)
-        waiting = self.figures["waiting"].value - 1 if "waiting" in self.figures else 0.0
-        return max(spreads[len(spreads) // 2] if spreads else 0.0, waiting)
+        return max(spreads[len(spreads) // 2] if spreads else 0.0, self.waiting - 1)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the figures are not those of an idle machine."""
+        return self.noise > 0.1
 
 
 class NoCalibration(UnknownGpu):

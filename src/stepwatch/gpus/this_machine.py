@@ -11,6 +11,11 @@ from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
 from stepwatch.settings import Origin
 
+_BUSY = Message(
+    "The calibration was made while the machine was busy, so that these times may be too long. Measure again when it "
+    "is idle: stepwatch calibrate"
+)
+
 
 def card_of_this_machine() -> tuple[Gpu, str]:
     """As `stepwatch calibrate` measured it, else as the driver reports it; without a card, the measured processor."""
@@ -33,7 +38,7 @@ def card_of_this_machine() -> tuple[Gpu, str]:
         facts = {"name": known.name, "here": card.name}
         text = Message("The calibration is of {name:word}, this is {here:word}: it was not used.", facts)
         return replace(card.gpu, remark=text), Origin.DRIVER.value
-    return replace(card.gpu, calibration=known), Origin.CALIBRATED.value
+    return replace(card.gpu, calibration=known, remark=_BUSY if known.is_busy else None), Origin.CALIBRATED.value
 
 
 def processor(origin: Origin) -> tuple[Gpu, str]:
@@ -56,4 +61,5 @@ def as_card(known: Calibration) -> Gpu:
         bandwidth_bytes_per_s=known.figures["bandwidth"].value,
         fp32_flops=known.figures["matmul_float32"].value,
         calibration=known,
+        remark=_BUSY if known.is_busy else None,
     )

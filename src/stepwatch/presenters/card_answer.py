@@ -82,10 +82,8 @@ def calibration_document(found: Calibration) -> Document:
     title = Message("{name:word}, {threads:n} threads, torch {torch:word}", facts)
     if found.driver is not None:
         title = Message("{name:word}, driver {driver:word}, torch {torch:word}", facts)
-    busy = Message(
-        "The machine was busy: do not rely on these figures; measure again when it is idle."
-    )
-    remarks = (busy,) if found.noise > 0.1 else ()  # unsteady
+    busy = Message("The machine was busy: do not rely on these figures; measure again when it is idle.")
+    remarks = (busy,) if found.is_busy else ()
     ask = Message("Next: stepwatch estimate CONFIG.py --gpu this")
     texts = (Text((message,)) for message in (*remarks, ask))
     return Document(title, (Table((), "ll", cells(_measured(found))), *texts))

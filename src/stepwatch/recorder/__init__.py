@@ -58,7 +58,9 @@ class Recorder:
         self, path: str | os.PathLike[str], settings: Any = None, *, tokens_per_step: int | None = None,
         flops_per_step: float | None = None, first_step: int = 0, rank: int | None = None,
         world_size: int | None = None, rotate_bytes: int | None = None, samples: bool = False,
+        started: float | None = None,
     ) -> None:  # fmt: skip
+        """`started` is time.time() when the program began, so that its start is part of the record."""
         self._process = os.getpid()
         self._closed = False
         own_rank, ranks = rank_of_process()
@@ -69,7 +71,7 @@ class Recorder:
             if value is not None:
                 self._settings[name] = value
         self._machine = machine()  # asking the driver takes a while, which is not the training's
-        self._started, self._first = time.time(), first_step
+        self._started, self._first = time.time() if started is None else started, first_step
         stem, suffix = os.path.splitext(os.fspath(path))
         self.path = f"{stem}.rank{self.rank}{suffix}" if self.rank else os.fspath(path)
         trouble = Trouble()

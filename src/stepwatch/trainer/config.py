@@ -80,6 +80,8 @@ class TrainConfig:
     checkpoint_interval: int = 0
     keep: int = 0
     on_nan: str = "stop"
+    profile: bool = False
+    weights: str = ""
 
     def __post_init__(self) -> None:
         values = asdict(self)
@@ -118,7 +120,7 @@ MEANINGS = {
     "eval_iters": "batches of each split in an evaluation",
     "eval_only": "evaluate once and stop",
     "always_save_checkpoint": "save at every evaluation, not only at a better one",
-    "init_from": "scratch, or resume from the newest checkpoint in out_dir",
+    "init_from": "scratch, resume from the newest checkpoint in out_dir, or gpt2, gpt2-medium, gpt2-large, gpt2-xl",
     "wandb_log": "report to Weights & Biases; needs wandb",
     "wandb_project": "the project there",
     "wandb_run_name": "the name of the run there",
@@ -152,6 +154,8 @@ MEANINGS = {
     "checkpoint_interval": "iterations between saves; 0: at evaluations",
     "keep": "how many of the newest checkpoints stay beside ckpt.pt",
     "on_nan": "stop or continue where the loss is not finite",
+    "profile": "write a PyTorch profiler trace of a few steps into out_dir",
+    "weights": "GPT-2's weights for init_from=gpt2…: a file or its directory",
 }
 _TYPES = {
     name: next(kind for kind in (bool, int, float, str) if kind in (hint, *getattr(hint, "__args__", ())))

@@ -1,4 +1,4 @@
-"""Tokens for training, from the files that nanoGPT uses: train.bin, val.bin (uint16) and meta.pkl.
+"""Tokens for training, from the files that nanoGPT uses (train.bin, val.bin and meta.pkl) or the shards of llm.c.
 
 A batch is made in two parts. `draw` chooses where its sequences start, with torch's global generator and in the order
 of the caller, so that a seed means what it means in nanoGPT. `gather` reads the tokens; with `prefetch` and `take` that
@@ -7,10 +7,11 @@ happens in one background thread while the step before is still computing.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +22,16 @@ from stepwatch.platforms import quoted_path
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
 from stepwatch.trainer.input_errors import DataError
 
-__all__ = ["Batches", "Data", "DataError", "open_data", "read_meta"]
+__all__ = ["Batches", "Data", "DataError", "Shard", "open_data", "read_meta"]
 
 SPLITS = ("train", "val")
 _PIECE = 8_000_000  # tokens looked at in one go
+_LOOKED_THROUGH = 256_000_000  # bytes; larger files are checked batch by batch, as they are read
+# llm.c's dev/data/data_common.py: 256 int32 before the tokens, the first of them for what a token is, the third their
+# count.
+_HEADER_BYTES = 1024
+_OF_LLM_C: dict[int, np.dtype[Any]] = {20240520: np.dtype(np.uint16), 20240801: np.dtype(np.uint32)}
+LLAMA_3_VOCABULARY = 128_256  # of the second
 
 
 def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None) -> Data:
@@ -33,26 +40,36 @@ def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None
         raise DataError(
             Message("there is no directory “{name:word}” with data", {"name": str(directory)}), _prepare(directory)
         )
-    of_meta = _vocabulary(directory / "meta.pkl")
-    tokens = {split: _tokens(directory / f"{split}.bin", block_size) for split in SPLITS}
-    data = Data(directory, tokens, block_size, of_meta)
-    known = vocab_size if vocab_size is not None else of_meta
+    of_data = _vocabulary(directory / "meta.pkl")
+    width = np.dtype(np.uint16 if of_data is None or of_data <= 2**16 else np.uint32)
+    shards = {split: [_shard(path, width) for path in _paths(directory, split)] for split in SPLITS}
+    if of_data is None and any(shard.tokens.itemsize > 2 for split in SPLITS for shard in shards[split]):
+        of_data = LLAMA_3_VOCABULARY
+    data = Data(directory, {split: _long_enough(shards[split], block_size) for split in SPLITS}, block_size, of_data)
+    known = vocab_size if vocab_size is not None else of_data
     if known is not None:
         data.expect(known)
     return data
+
+
+class Shard(NamedTuple):
+    """One file of tokens, which stays on the disk."""
+
+    path: Path
+    tokens: np.ndarray[Any, Any]
 
 
 class Data:
     """The two splits, their vocabulary, and the thread that reads ahead."""
 
     def __init__(
-        self, directory: Path, tokens: dict[str, np.memmap[Any, Any]], block_size: int, vocab_size: int | None
+        self, directory: Path, shards: dict[str, list[Shard]], block_size: int, vocab_size: int | None
     ) -> None:
         self.directory = directory
         self.block_size = block_size
         self.vocab_size = vocab_size
         self.limit: int | None = None
-        self._tokens = tokens
+        self._shards = shards
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stepwatch-data")
 
     def expect(self, vocab_size: int) -> None:
@@ -60,17 +77,20 @@ class Data:
         if self.vocab_size is not None and self.vocab_size > vocab_size:
             raise _unfit(self.directory / "meta.pkl", self.vocab_size - 1, vocab_size)
         self.limit = vocab_size
-        for split, tokens in self._tokens.items():
-            if tokens.nbytes <= 256_000_000:  # bytes; a larger file is checked batch by batch, as it is read
-                for start in range(0, len(tokens), _PIECE):
-                    self.check(split, tokens[start : start + _PIECE])
+        for shard in (shard for split in SPLITS if self.is_looked_through(split) for shard in self._shards[split]):
+            for start in range(0, len(shard.tokens), _PIECE):
+                self.check(shard.path, shard.tokens[start : start + _PIECE])
 
-    def check(self, split: str, tokens: np.ndarray[Any, Any]) -> None:
+    def is_looked_through(self, split: str) -> bool:
+        """Whether all tokens of the split are known to be of the vocabulary; then they have been in memory, too."""
+        return self.limit is not None and sum(shard.tokens.nbytes for shard in self._shards[split]) <= _LOOKED_THROUGH
+
+    def check(self, path: Path, tokens: np.ndarray[Any, Any]) -> None:
         if self.limit is not None and int(tokens.max()) >= self.limit:
-            raise _unfit(self.directory / f"{split}.bin", int(tokens.max()), self.limit)
+            raise _unfit(path, int(tokens.max()), self.limit)
 
     def batches(self, split: str, device: torch.device | str) -> Batches:
-        return Batches(self, split, self._tokens[split], torch.device(device), self._reader)
+        return Batches(self, split, self._shards[split], torch.device(device), self._reader)
 
     def close(self) -> None:
         self._reader.shutdown(cancel_futures=True)
@@ -80,29 +100,25 @@ class Batches:
     """Batches of one split on one device."""
 
     def __init__(
-        self,
-        data: Data,
-        split: str,
-        tokens: np.memmap[Any, Any],
-        device: torch.device,
-        reader: ThreadPoolExecutor,
+        self, data: Data, split: str, shards: list[Shard], device: torch.device, reader: ThreadPoolExecutor
     ) -> None:
-        self.data = data
-        self.split = split
-        self.tokens = tokens
-        self.device = device
+        self.data, self.device = data, device
+        self._shards = shards
+        # A sequence lies in one shard: starts are counted over all of them, each without its last ones.
+        self._ends = np.cumsum([len(shard.tokens) - data.block_size for shard in shards])
+        self.beyond = int(self._ends[-1])
+        """No sequence starts here or later."""
         self._pinned = device.type == "cuda"
+        self._checks = not data.is_looked_through(split)
+        # Of tokens in memory a batch takes microseconds, less than a thread costs; on a card the copy to it counts too.
+        self._at_once = device.type == "cpu" and not self._checks
         self._reader = reader
-        self._ahead: deque[Future[Tensor]] = deque()
+        self._ahead: deque[Future[Tensor] | Tensor] = deque()
+        self._offsets = np.arange(data.block_size + 1)
 
     def draw(self, batch_size: int) -> Tensor:
         """Where the sequences of a batch start: one call to the global generator, as nanoGPT makes it."""
         return torch.randint(self.beyond, (batch_size,))
-
-    @property
-    def beyond(self) -> int:
-        """No sequence starts here or later."""
-        return len(self.tokens) - self.data.block_size
 
     def gather(self, starts: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets, the targets one token further on."""
@@ -110,23 +126,36 @@ class Batches:
 
     def prefetch(self, starts: Tensor) -> None:
         """Begin to read in the background; `take` hands over in the order of these calls."""
-        self._ahead.append(self._reader.submit(self._read, starts))
+        self._ahead.append(starts if self._at_once else self._reader.submit(self._read, starts))
 
     def take(self) -> tuple[Tensor, Tensor]:
         """The batch that was prefetched first; what went wrong while it was read is raised here."""
-        return self._hand_over(self._ahead.popleft().result())
+        ahead = self._ahead.popleft()
+        return self._hand_over(self._read(ahead) if isinstance(ahead, Tensor) else ahead.result())
 
     def _read(self, starts: Tensor) -> Tensor:
         """Inputs and targets in one tensor, so that a card gets both in one transfer."""
-        size = self.data.block_size
-        rows = np.empty((len(starts), size + 1), dtype=np.uint16)
-        for row, start in zip(rows, starts.tolist(), strict=True):
-            row[:] = self.tokens[start : start + size + 1]
-        self.data.check(self.split, rows)
-        both = self._room(len(starts), size)
-        both[0].numpy()[:] = rows[:, :-1]
-        both[1].numpy()[:] = rows[:, 1:]
+        places = starts.numpy()
+        if len(self._shards) == 1:
+            rows = self._rows(self._shards[0], places)
+        else:
+            rows = np.empty((len(places), len(self._offsets)), dtype=np.uint32)
+            owners = np.searchsorted(self._ends, places, side="right")
+            for owner in np.unique(owners):
+                mine = owners == owner
+                before = self._ends[owner - 1] if owner else 0
+                rows[mine] = self._rows(self._shards[owner], places[mine] - before)
+        both = self._room(*rows[:, 1:].shape)
+        filled = both.numpy()
+        filled[0] = rows[:, :-1]
+        filled[1] = rows[:, 1:]
         return both
+
+    def _rows(self, shard: Shard, starts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        rows = shard.tokens[starts[:, None] + self._offsets]
+        if self._checks:
+            self.data.check(shard.path, rows)
+        return rows
 
     def _room(self, count: int, size: int) -> Tensor:
         """Memory for a batch; page-locked for a card, where the system grants that."""
@@ -142,23 +171,50 @@ class Batches:
         return inputs, targets
 
 
-def _tokens(path: Path, block_size: int) -> np.memmap[Any, Any]:
-    """The file as an array of tokens that stays on the disk; checked to hold at least one sequence."""
+def _paths(directory: Path, split: str) -> list[Path]:
+    """train.bin, else all files that are named for it, as llm.c's shards are: fineweb_train_000001.bin, …"""
+    usual = directory / f"{split}.bin"
+    named = sorted(path for path in directory.glob(f"*{split}*.bin") if path.is_file())
+    return [usual] if usual.exists() or not named else named
+
+
+def _shard(path: Path, plain_width: np.dtype[Any]) -> Shard:
+    """The file as an array of tokens that stays on the disk."""
     try:
         size = path.stat().st_size
-        if size % 2 == 0 and size // 2 > block_size:
-            return np.memmap(path, dtype=np.uint16, mode="r")
+        with open(path, "rb") as stream:
+            head = stream.read(12)
+        # Two tokens of a plain file cannot look like this: the first would be beyond GPT-2's vocabulary.
+        magic, _, count = struct.unpack("<3i", head) if size >= _HEADER_BYTES else (0, 0, 0)
+        width, begin = _OF_LLM_C.get(magic, plain_width), _HEADER_BYTES if magic in _OF_LLM_C else 0
+        count = count if begin else size // width.itemsize
+        if begin + count * width.itemsize == size:
+            mapped = np.memmap(path, width, "r", begin, (count,)) if count else np.empty(0, width)
+            return Shard(path, mapped.view(np.ndarray))
     except OSError as error:
         raise _unreadable(path, error) from error
-    if size % 2:
+    if not begin:
+        facts = {"name": str(path), "width": width.itemsize}
         raise DataError(
-            Message("“{name:word}” has an odd number of bytes, and tokens take two each", {"name": str(path)}),
-            _prepare(path.parent),
+            Message("“{name:word}” ends within a token: tokens take {width:n} bytes each", facts), _prepare(path.parent)
         )
+    facts = {"name": str(path), "count": count, "found": (size - begin) // width.itemsize}
+    raise DataError(
+        Message("“{name:word}” should hold {count:n} tokens by its header, and holds {found:n}", facts),
+        Message("the file is cut off or damaged: copy or make it again"),
+    )
+
+
+def _long_enough(shards: list[Shard], block_size: int) -> list[Shard]:
+    """Those with at least one sequence."""
+    found = [shard for shard in shards if len(shard.tokens) > block_size]
+    if found:
+        return found
+    longest = max(shards, key=lambda shard: len(shard.tokens))
     raise DataError(
         Message(
             "“{name:word}” holds {count:n} tokens, and block_size {block:n} needs at least {needed:n}",
-            {"name": str(path), "count": size // 2, "block": block_size, "needed": block_size + 1},
+            {"name": str(longest.path), "count": len(longest.tokens), "block": block_size, "needed": block_size + 1},
         ),
         Message("use more text, or a smaller --block_size"),
     )
@@ -183,9 +239,9 @@ def _vocabulary(path: Path) -> int | None:
     if meta is None:
         return None
     size = meta.get("vocab_size") if isinstance(meta, dict) else None
-    if type(size) is not int or not 0 < size <= 2**16:
+    if type(size) is not int or not 0 < size <= 2**31:
         raise DataError(
-            Message("“{name:word}” gives no vocab_size between 1 and 65536", {"name": str(path)}),
+            Message("“{name:word}” gives no vocab_size above zero", {"name": str(path)}),
             _prepare(path.parent),
         )
     return size

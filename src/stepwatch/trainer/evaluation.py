@@ -34,9 +34,11 @@ class Evaluator:
         model: Callable[..., tuple[Tensor, Tensor | None]],
         plain: nn.Module,
         asked_to_stop: Callable[[], bool] = lambda: False,
+        on_batch: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
+        """on_batch is told after each batch how many of this rank's are done, of how many."""
         self._config, self._batches, self._device, self._ranks = config, batches, device, ranks
-        self._model, self._plain, self._asked_to_stop = model, plain, asked_to_stop
+        self._model, self._plain, self._asked_to_stop, self._on_batch = model, plain, asked_to_stop, on_batch
         self.batch_size = config.eval_batch_size or config.batch_size
 
     def evaluate(self) -> dict[str, float]:
@@ -48,13 +50,15 @@ class Evaluator:
             for split in self._config.splits:
                 starts = [self._batches[split].draw(self._config.batch_size) for _ in range(self._config.eval_iters)]
                 drawn[split] = torch.cat(starts)
-            sums = torch.stack([self._summed(split, starts) for split, starts in drawn.items()])
+            sums = torch.stack(
+                [self._summed(place, split, starts) for place, (split, starts) in enumerate(drawn.items())]
+            )
             self._ranks.add_up(sums)
         self._plain.train()
         losses = (sums / (self._config.eval_iters * self._config.batch_size)).tolist()  # the one wait for the device
         return dict(zip(drawn, losses, strict=True))
 
-    def _summed(self, split: str, drawn: Tensor) -> Tensor:
+    def _summed(self, place: int, split: str, drawn: Tensor) -> Tensor:
         """The losses of this rank's share, added up on the device; the next batch is gathered meanwhile."""
         batches = self._batches[split]
         whole = torch.split(drawn, self.batch_size)
@@ -75,4 +79,5 @@ class Evaluator:
                 _, loss = model(tokens, targets)
             assert loss is not None
             total += loss * len(tokens)
+            self._on_batch(place * len(mine) + turn + 1, len(self._config.splits) * len(mine))
         return total

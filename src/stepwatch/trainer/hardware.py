@@ -11,7 +11,9 @@ from torch import Tensor
 from stepwatch.errors import InputError, UnknownGpu
 from stepwatch.gpus import find_gpu
 from stepwatch.gpus.driver import this_card
+from stepwatch.gpus.this_machine import processor
 from stepwatch.messages import Message
+from stepwatch.settings import Origin
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.units import TERA
 
@@ -67,7 +69,8 @@ class Device:
         """For the first line of the log."""
         if self.peak_flops is None:
             return f"on {self.name} ({self.device.type}, {self.dtype}); mfu is unknown: no peak is known for it"
-        return f"on {self.name} ({self.device.type}, {self.dtype}); mfu of its {self.peak_flops / TERA:.1f} TFLOPS"
+        peak = f"{self.peak_flops / TERA:.{1 if self.is_cuda else 4}f} TFLOPS"
+        return f"on {self.name} ({self.device.type}, {self.dtype}); mfu of its {peak}"
 
 
 def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
@@ -77,7 +80,10 @@ def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
         remarks: tuple[str, ...] = ()
         if config.dtype not in (None, "float32"):
             remarks = (f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does",)
-        return Device(device=device, dtype="float32", compile=bool(config.compile), name=device.type, remarks=remarks)
+        return Device(
+            device=device, dtype="float32", compile=bool(config.compile), name=device.type,
+            peak_flops=_measured_peak() if device.type == "cpu" else None, remarks=remarks,
+        )  # fmt: skip
     properties = torch.cuda.get_device_properties(device)
     capability = (properties.major, properties.minor)
     dtype = config.dtype or ("bfloat16" if capability >= FIRST_WITH_BF16 else "float16")
@@ -106,6 +112,13 @@ def _device(asked: str | None, local_rank: int | None) -> torch.device:
         device = torch.device("cuda", local_rank if local_rank is not None else device.index or 0)
         torch.cuda.set_device(device)
     return device
+
+
+def _measured_peak() -> float | None:
+    """Of this processor with as many threads, as `stepwatch calibrate` found it while nothing else ran."""
+    card, _ = processor(Origin.DRIVER)
+    known = card.calibration
+    return card.fp32_flops if known and known.threads == torch.get_num_threads() and not known.is_busy else None
 
 
 def _peak(name: str, vram_bytes: float, sm_count: int, dtype: str) -> float | None:

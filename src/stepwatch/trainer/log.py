@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from stepwatch.trainer.hardware import Device
 
 
+_OFTEN_S = 30.0  # between two lines that only tell how far it is
+
+
 class Log:
     """Writes lines to standard output, and keeps the bar on standard error."""
 
     def __init__(self, speaks: bool = True) -> None:
         self._speaks = speaks
         self._bar: tuple[Progress, TaskID] | None = None
-        self._last_eta = time.monotonic()
+        self._last_eta = self._last_progress = time.monotonic()
 
     def say(self, line: str) -> None:
         if self._speaks:
@@ -88,14 +91,24 @@ class Log:
     def kept(name: str | None) -> str:
         return "this run has none before it" if name is None else f"the one before is kept: {name}"
 
-    def eta(self, number: int, interval: tuple[float, float, float] | None, *, due: bool) -> None:
-        """At evaluations, and when none was told for half a minute."""
-        now = time.monotonic()
-        if interval is None or not (due or now - self._last_eta >= 30.0):  # seconds
-            return
-        self._last_eta = now
+    def eta_is_due(self) -> bool:
+        return time.monotonic() - self._last_eta >= _OFTEN_S
+
+    def eta(self, number: int, interval: tuple[float, float, float]) -> None:
+        self._last_eta = time.monotonic()
         middle, low, high = (said(seconds) for seconds in interval)
         self.say(f"eta {middle} ({low} to {high}) at iter {number}")
+
+    def evaluating(self, number: int, done: int, total: int) -> None:
+        """In the bar, or as a line now and then: an evaluation may take minutes."""
+        if self._bar is not None:
+            bar, task = self._bar
+            bar.update(task, description=f"evaluating {done}/{total}")
+        elif done == 1:
+            self._last_progress = time.monotonic()
+        elif time.monotonic() - self._last_progress >= _OFTEN_S:
+            self._last_progress = time.monotonic()
+            self.say(f"evaluation at {number}: {done} of {total} batches")
 
     # --- the bar ------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import math
+import statistics
 import time
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -26,10 +28,12 @@ from stepwatch.trainer.data import Batches
 from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.eta import Pace
 from stepwatch.trainer.evaluation import Evaluator, Interrupted
+from stepwatch.trainer.expected import Expected
 from stepwatch.trainer.hardware import choose_device
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.keeper import Keeper, Saved, no_room, probe
 from stepwatch.trainer.log import Log
+from stepwatch.trainer.profiling import Profile
 from stepwatch.trainer.resume_point import KEY, ResumePoint
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
@@ -40,8 +44,23 @@ class NotFinite(InputError):
     """The loss is nan or infinite: the weights are spoilt."""
 
 
-def train(config: TrainConfig, ranks: Ranks, log: Log, *, samples: bool = False) -> None:
-    """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more."""
+Estimate = Callable[[int], Expected | str]
+"""What to expect with a vocabulary of this size; where nothing is known, why."""
+
+
+def train(
+    config: TrainConfig,
+    ranks: Ranks,
+    log: Log,
+    *,
+    samples: bool = False,
+    estimate: Estimate | None = None,
+    started: float | None = None,
+) -> None:
+    """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more.
+
+    `started` is time.time() when the program began: what it took to get here is in the record too.
+    """
     with Stop(under_torchrun=not ranks.is_alone, on_asked=log.acknowledge) as stop:
         directory = Path(config.out_dir)
         directory.mkdir(parents=True, exist_ok=True)
@@ -54,9 +73,12 @@ def train(config: TrainConfig, ranks: Ranks, log: Log, *, samples: bool = False)
         if remark is not None:
             log.say(f"note: {remark}")
         training = prepare(config, device, ranks, log)
-        with _recorder(training, directory, samples) as recorder:
+        expected = estimate(training.raw.config.vocab_size) if estimate is not None and ranks.is_first else None
+        if expected is not None:
+            log.say(expected.line() if isinstance(expected, Expected) else f"estimate of the run: unknown; {expected}")
+        began = time.perf_counter()
+        with _recorder(training, directory, samples, started) as recorder:
             if device.compile:
-                began = time.perf_counter()
                 with recorder.compile():
                     compiled = compile_and_share(training, log)
                 if not compiled:
@@ -70,6 +92,10 @@ def train(config: TrainConfig, ranks: Ranks, log: Log, *, samples: bool = False)
             loop = TrainingLoop(training, recorder, log, stop, directory)
             try:
                 loop.run()
+                if isinstance(expected, Expected) and loop.step_times:
+                    is_whole = loop.first == 0 and training.iteration > config.max_iters
+                    total_s = time.perf_counter() - began if is_whole else None
+                    log.say(expected.verdict(statistics.median(loop.step_times), total_s))
             finally:
                 loop.close()
         ranks.leave()
@@ -77,7 +103,7 @@ def train(config: TrainConfig, ranks: Ranks, log: Log, *, samples: bool = False)
     log.hint(f"next: stepwatch explain {quoted_path(str(directory / 'run.jsonl'))}")
 
 
-def _recorder(training: Training, directory: Path, samples: bool) -> Recorder:
+def _recorder(training: Training, directory: Path, samples: bool, started: float | None) -> Recorder:
     shape = {"n_params": training.raw.n_params(), "vocab_size": training.raw.config.vocab_size}
     return Recorder(
         directory / "run.jsonl",
@@ -88,6 +114,7 @@ def _recorder(training: Training, directory: Path, samples: bool) -> Recorder:
         rank=training.ranks.rank,
         world_size=training.ranks.world_size,
         samples=samples,
+        started=started,
     )
 
 
@@ -102,7 +129,8 @@ class TrainingLoop:
         splits = {split: training.data.batches(split, place) for split in self.config.splits}
         self.evaluator = Evaluator(
             self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw,
-            lambda: stop.asked is not None,
+            asked_to_stop=lambda: stop.asked is not None,
+            on_batch=lambda done, total: log.evaluating(training.iteration, done, total),
         )  # fmt: skip
         self.trackers = trackers(self.config, directory) if self.ranks.is_first else []
         self.saved: deque[Saved] = deque()  # written in the background, not yet reported
@@ -115,7 +143,13 @@ class TrainingLoop:
         self.last_save: Saved | None = None
         self.health = Health(training)
         self.pace = Pace()
-        self.since_line: list[float] = []  # step times since the last line
+        self.parameters = list(training.raw.parameters())
+        self.first = training.iteration
+        self.step_times = array("d")
+        self.lines_told = 0  # of the step times, those that a line was about
+        profiled = self.config.profile and self.ranks.is_first and not self.config.eval_only
+        path = directory / "profile.json"
+        self.profile = Profile(path, self.first, self.config.max_iters) if profiled else None
         self.mfu = -1.0  # unknown: nanoGPT prints -100 %
         self.stopping = False
 
@@ -142,12 +176,12 @@ class TrainingLoop:
     # --- one turn after the other -------------------------------------------------------------------------------
 
     def run(self) -> None:
-        training, config = self.training, self.config
-        first = training.iteration
+        training, config, first = self.training, self.config, self.first
         self.log.open_bar(first, config.max_iters + 1)
         if training.resumed_from is not None:
             self.go_on_from(training.resume_point)
         self.batches.draw(1)
+        self.mark = time.perf_counter()
         while True:
             number = training.iteration
             if number > config.max_iters and not config.eval_only:
@@ -161,13 +195,16 @@ class TrainingLoop:
             except Interrupted:
                 if number > first:
                     self.save(stopped=True)
-                    self.settle()
                 self.log.say(f"stopped by {self.stop.asked or 'another rank'} in the evaluation at {number}")
                 break
             if config.eval_only:
                 break
             if number > first and self.saves_at(number, improved):
                 self.save()
+                self.mark = time.perf_counter()
+            if self.profile is not None:
+                self.tell_profile(number)
+                self.mark = time.perf_counter()
             loss = self.step(number)
             if number == first and self.keeper is not None:
                 self.keeper.expect(training.checkpoint())  # with the first step the optimizer has all of its state
@@ -175,10 +212,13 @@ class TrainingLoop:
             training.iteration += 1
             ends = training.iteration > config.max_iters
             if ends or self.stopping:
+                if self.profile is not None:
+                    self.tell_profile(training.iteration)
                 self.save_at_end()
                 if not ends:
                     self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
                 break
+        self.wait_until_written()
 
     def evaluates_at(self, number: int) -> bool:
         return number % self.config.eval_interval == 0 or self.config.eval_only
@@ -247,6 +287,9 @@ class TrainingLoop:
         training, recorder = self.training, self.recorder
         began = time.perf_counter()
         with recorder.step(number=number) as phase:
+            phase.begun = (
+                self.mark
+            )  # in the record the line of the step before is part of the step, since it takes time
             for turn in range(training.micro_batches):
                 is_last = turn == training.micro_batches - 1
                 with recorder.data():
@@ -264,8 +307,9 @@ class TrainingLoop:
                 phase.note(loss=told)
             elif self.evaluates_at(number + 1) or self.saves_at(number + 1):
                 self.device.synchronize()  # else the evaluation would be charged with what is still queued
-            self.since_line.append(time.perf_counter() - began - waited)
+            self.step_times.append(time.perf_counter() - began - waited)
             phase.others_s += waited  # the checkpoint's
+            self.mark = time.perf_counter()
         return told
 
     def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:
@@ -290,7 +334,7 @@ class TrainingLoop:
         norm = None
         if self.config.grad_clip:
             training.scaler.unscale_(training.optimizer)
-            norm = optimizers.clip(list(training.raw.parameters()), self.config.grad_clip)
+            norm = optimizers.clip(self.parameters, self.config.grad_clip)
         training.scaler.step(training.optimizer)
         training.scaler.update()
         training.optimizer.zero_grad(set_to_none=True)
@@ -305,13 +349,14 @@ class TrainingLoop:
         with self.recorder.evaluation() as phase:
             losses = self.evaluator.evaluate()
             phase.note(**{f"{split}_loss": loss for split, loss in losses.items()})
-        seconds = time.perf_counter() - began
-        self.pace.evaluation(seconds)
-        self.log.evaluation(number, losses, seconds)
-        rate = self.training.optimizer.param_groups[0]["lr"]
-        found = {**{f"{split}/loss": loss for split, loss in losses.items()}, "lr": rate, "mfu": 100 * self.mfu}
-        for tracker in self.trackers:
-            tracker.figures(number, found)  # nanoGPT's names, and its per cent
+            seconds = time.perf_counter() - began
+            self.pace.evaluation(seconds)
+            self.log.evaluation(number, losses, seconds)
+            rate = self.training.optimizer.param_groups[0]["lr"]
+            found = {**{f"{split}/loss": loss for split, loss in losses.items()}, "lr": rate, "mfu": 100 * self.mfu}
+            for tracker in self.trackers:
+                tracker.figures(number, found)  # nanoGPT's names, and its per cent
+        self.mark = time.perf_counter()
         if not all(math.isfinite(loss) for loss in losses.values()):
             self.not_finite(number)
         improved = losses["val"] < self.training.best_val_loss
@@ -343,7 +388,6 @@ class TrainingLoop:
         if self.stopping or self.last_save_at is None or self.last_save_at < self.training.iteration - 1:
             self.training.resume_point = self.resume_point()
             self.save(stopped=self.stopping or self.keeps_best)
-            self.settle()
 
     def settle(self) -> float:
         """The seconds that the training waits here for the copy of a checkpoint, if one is under way."""
@@ -355,6 +399,16 @@ class TrainingLoop:
         self.pace.checkpoint(self.waited[number])
         self.log.waited(number, self.waited[number])
         return waited
+
+    def wait_until_written(self) -> None:
+        """At the end there is nothing to do meanwhile: the wait for the file is the checkpoint's too."""
+        number = self.last_save_at
+        if self.keeper is None or number not in self.waited:
+            return
+        began = time.perf_counter()
+        self.keeper.wait()
+        self.waited[number] += time.perf_counter() - began
+        self.log.waited(number, self.waited[number])
 
     def tell_written(self) -> None:
         """The lines of saves that were finished meanwhile."""
@@ -402,21 +456,34 @@ class TrainingLoop:
         self.log.advance(number + 1, loss)
         if loss is None:
             return
-        seconds = sum(self.since_line) / len(self.since_line)
-        for _ in self.since_line:
+        since_line = self.step_times[self.lines_told :]
+        self.lines_told = len(self.step_times)
+        seconds = sum(since_line) / len(since_line)
+        for _ in since_line:
             self.pace.step(seconds)
-        self.since_line.clear()
         peak = self.device.peak_flops
         if done >= 5 and peak is not None:  # nanoGPT's running mean, which begins at the fifth iteration
             now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
             self.mfu = now if self.mfu < 0 else 0.9 * self.mfu + 0.1 * now
         self.log.iteration(number, loss, seconds, self.mfu)
+        if self.evaluates_at(number) or self.log.eta_is_due():
+            self.tell_eta(number)
+        if not math.isfinite(loss) or self.health.is_spoilt():
+            self.not_finite(number)
+
+    def tell_eta(self, number: int) -> None:
         last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
         evaluations = last // every - number // every
         checkpoints = last // saves - number // saves if saves else evaluations
-        self.log.eta(number, self.pace.eta(last - number, evaluations, checkpoints), due=self.evaluates_at(number))
-        if not math.isfinite(loss) or self.health.is_spoilt():
-            self.not_finite(number)
+        interval = self.pace.eta(last - number, evaluations, checkpoints)
+        if interval is not None:
+            self.log.eta(number, interval)
+
+    def tell_profile(self, number: int) -> None:
+        assert self.profile is not None
+        written = self.profile.before(number)
+        if written is not None:
+            self.log.say(written)
 
     def close(self) -> None:
         """Whatever happened: the save under way is finished and reported."""

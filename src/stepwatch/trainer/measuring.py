@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import torch
 
@@ -100,14 +101,16 @@ def calibrate(
     torch.manual_seed(0)
     timer = Timer(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
     told(Message("torch.save"))
-    # First the load, before there is our own; then what may fail.
-    saved = {"waiting": waiting(clock), **saving(timer, directory, device)}
+    before, load = _waited_and_ran_s(), _load()
+    saved = saving(timer, directory, device)  # first what may fail
     told(Message("matrix products, memory, launches"))
     figures, curves = ceilings(timer, device)
     if device == "cpu":
         told(Message("the parts of a training step"))
         curves |= part_curves(timer)
         figures |= part_figures(timer)
+    if clock is time.perf_counter:  # a clock of this process alone does not see others
+        saved["waiting"] = figure_of([waiting(before, load)], unit="1")
     figures |= saved
     if compiles:
         told(Message("torch.compile"))
@@ -128,13 +131,29 @@ def calibrate(
     )
 
 
-def waiting(clock: Clock) -> Figure:
-    """How many times as much work as its own the machine has: above 1, threads wait for others, and for each other.
+def waiting(before: tuple[float, float] | None, load: float) -> float:
+    """How many times as long as alone the measuring took: 2 where a thread waited for a processor as long as it ran.
 
-    By the load of the last minute, where the system tells it; a clock of this process alone does not see others.
+    As Linux counts it; elsewhere by the load that there was before.
     """
-    others = os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") and clock is time.perf_counter else 0.0
-    return figure_of([1.0 + others], unit="1")
+    now = _waited_and_ran_s()
+    if before is None or now is None or now[1] <= before[1]:
+        return 1.0 + load
+    return 1.0 + max(now[0] - before[0], 0.0) / (now[1] - before[1])
+
+
+def _load() -> float:
+    """The load of the last minute on each processor, where the system tells it."""
+    return os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") else 0.0
+
+
+def _waited_and_ran_s() -> tuple[float, float] | None:
+    """Of all threads of this process: how long they waited for a processor, and how long they had one."""
+    try:
+        tasks = [path.read_text("ascii").split() for path in Path("/proc/self/task").glob("*/schedstat")]
+        return sum(int(task[1]) for task in tasks) / 1e9, sum(int(task[0]) for task in tasks) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _device(name: str | None) -> str:

@@ -20,10 +20,9 @@ from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.hardware import Device
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
+from stepwatch.trainer.pretrained import gpt2
 from stepwatch.trainer.resume_point import ResumePoint, point_of
 from stepwatch.trainer.resuming import NAME, SHAPE, check_shape, load, model_state, newest
-
-_TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,7 +143,7 @@ def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tup
         vocab_size = data.vocab_size or GPT2_VOCABULARY
         return GPT(GPTConfig(**shape, vocab_size=vocab_size, dropout=config.dropout)), None
     log.say(f"Initializing from OpenAI GPT-2 weights: {config.init_from}")
-    return _pretrained(config), None
+    return gpt2(config.init_from, config.weights, config.dropout), None
 
 
 def _resumed(config: TrainConfig, path: Path) -> tuple[GPT, dict[str, Any]]:
@@ -173,35 +172,6 @@ def model_of(saved: Mapping[str, Any], dropout: float) -> GPT:
             Message("the weights in the checkpoint do not fit its own model_args"),
             Message("the file is damaged, or of another program: use --init_from=scratch"),
         ) from error
-    return model
-
-
-def _pretrained(config: TrainConfig) -> GPT:
-    """OpenAI's weights by way of transformers, whose linear layers are stored the other way round."""
-    try:
-        from transformers import GPT2LMHeadModel
-    except ImportError as error:
-        raise InputError(
-            Message("init_from={name:word} needs the package transformers", {"name": config.init_from}),
-            Message("pip install transformers"),
-        ) from error
-    try:
-        given = GPT2LMHeadModel.from_pretrained(config.init_from)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            Message(
-                "the weights of {name:word} are not available: {reason:word}",
-                {"name": config.init_from, "reason": str(error).splitlines()[0]},
-            ),
-            Message("they are downloaded once: try again with a connection"),
-        ) from error
-    theirs = given.config
-    shape = {name: getattr(theirs, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
-    model = GPT(GPTConfig(**shape, block_size=theirs.n_positions, bias=True, dropout=config.dropout))
-    ours, weights = model.state_dict(), given.state_dict()
-    with torch.no_grad():
-        for name, weight in ours.items():
-            weight.copy_(weights[name].t() if name.endswith(_TRANSPOSED) else weights[name])
     return model
 
 

@@ -152,6 +152,13 @@ def test_unrest_counts_one_and_a_half_times_and_to_80_per_cent_at_most() -> None
     assert slower(on(at_rest(waiting=3.0)).step_s) == pytest.approx(0.8)
 
 
+def test_what_was_measured_beside_others_may_take_as_much_less_as_it_waited() -> None:
+    """Alone, a step of 0.067 s was promised to take 1.09 to 3.52 s, after a calibration beside many others."""
+    alone, beside = on(at_rest()), on(at_rest(waiting=6.0))
+    assert beside.step_s.low < alone.step_s.mid / 6
+    assert beside.eval_s.low < alone.eval_s.mid / 6
+
+
 @pytest.mark.parametrize("compiles", [True, None])
 def test_a_compiled_step_that_was_not_measured_is_known_within_a_third(compiles: bool | None) -> None:
     assert slower(on(at_rest(), replace(SMALL, compile=compiles)).step_s) == pytest.approx(math.hypot(0.15, 0.3))

@@ -83,9 +83,13 @@ def test_what_is_prefetched_is_taken_in_order(data: Data) -> None:
         assert torch.equal(batches.take()[1], batches.gather(starts)[1])
 
 
-def test_what_goes_wrong_in_the_background_is_raised_by_take(data: Data) -> None:
+def test_what_goes_wrong_in_the_background_is_raised_by_take(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwatch.trainer.data._LOOKED_THROUGH", 10)  # bytes: the file is larger, and read ahead
+    data.expect(65)
     batches = data.batches("train", "cpu")
-    data.limit = 3  # as for a file that is too large to be looked through when it is opened
+    batches.prefetch(torch.tensor([3, 5]))
+    assert torch.equal(batches.take()[0], batches.gather(torch.tensor([3, 5]))[0])
+    data.limit = 3
     batches.prefetch(batches.draw(4))
     with pytest.raises(DataError, match="the vocabulary ends at 2"):
         batches.take()
@@ -112,7 +116,46 @@ def test_a_file_that_is_too_short_tells_what_is_needed(tmp_path: Path) -> None:
 def test_an_odd_number_of_bytes(tmp_path: Path) -> None:
     with open(a_directory(tmp_path / "data") / "train.bin", "ab") as stream:
         stream.write(b"x")
-    assert "odd number of bytes" in told(tmp_path / "data")
+    assert "ends within a token: tokens take 2 bytes each" in told(tmp_path / "data")
+
+
+def llm_c_shard(path: Path, tokens: np.ndarray, *, magic: int = 20240520, count: int | None = None) -> None:
+    header = np.zeros(256, dtype="<i4")
+    header[:3] = magic, 1, len(tokens) if count is None else count
+    path.write_bytes(header.tobytes() + tokens.tobytes())
+
+
+@pytest.mark.parametrize(("magic", "width"), [(20240520, np.uint16), (20240801, np.uint32)])
+def test_shards_of_llm_c_are_one_data_set(tmp_path: Path, magic: int, width: type) -> None:
+    highest = np.iinfo(width).max // 2 if width is np.uint16 else 128_255
+    shards = [np.arange(first, first + 40, dtype=width) for first in (0, 100, highest - 39)]
+    for number, tokens in enumerate(shards):
+        llm_c_shard(tmp_path / f"fineweb_train_00000{number}.bin", tokens, magic=magic)
+    llm_c_shard(tmp_path / "fineweb_train_000003.bin", shards[0][:5], magic=magic)  # too short for one sequence
+    llm_c_shard(tmp_path / "fineweb_val_000000.bin", shards[0], magic=magic)
+    data = open_data(tmp_path, block_size=8)
+    assert data.vocab_size == (None if width is np.uint16 else 128_256)
+    batches = data.batches("train", "cpu")
+    assert batches.beyond == 3 * (40 - 8)
+    inputs, targets = batches.gather(torch.arange(batches.beyond))
+    expected = [list(range(start, start + 8)) for tokens in shards for start in tokens[:32].tolist()]
+    assert inputs.tolist() == expected
+    assert torch.equal(targets, inputs + 1)
+
+
+def test_plain_tokens_are_as_wide_as_the_vocabulary_asks_for(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        np.arange(70_000, 70_040, dtype=np.uint32).tofile(tmp_path / f"{split}.bin")
+    (tmp_path / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 70_040}))
+    assert open_data(tmp_path, block_size=8).batches("val", "cpu").gather(torch.tensor([31]))[1].max() == 70_039
+    (tmp_path / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 70_039}))
+    assert "has token 70,039" in told(tmp_path)
+
+
+def test_a_shard_that_is_cut_off(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        llm_c_shard(tmp_path / f"tiny_{split}.bin", np.arange(40, dtype=np.uint16), count=50)
+    assert "tiny_train.bin” should hold 50 tokens by its header, and holds 40" in told(tmp_path)
 
 
 def test_tokens_beyond_the_vocabulary(tmp_path: Path) -> None:

@@ -92,9 +92,22 @@ _OWN_TIME = Pattern(
     r"(?:(?P<what>evaluation|checkpoint) at (?P<at>\d{1,12}): (?P<how>waited |written in )?|compilation: )"
     r"(?P<value>\d{1,12}(?:\.\d{1,12})?)ms$"
 )
-_OWN_REMARKS = Pattern(r"eta \S.{0,80} at iter \d{1,12}$|checkpoint at \d{1,12}: (?:not written|left out)|note: ")
+_OWN_REMARKS = Pattern(
+    r"eta \S.{0,80} at iter \d{1,12}$|checkpoint at \d{1,12}: (?:not written|left out)|note: "
+    r"|estimate (?:of|against) the run: |evaluation at \d{1,12}: \d{1,12} of \d{1,12} batches$|profile of iterations \d"
+)
 _OWN_SETTINGS = frozenset(
-    {"seed", "tensorboard_log", "eval_batch_size", "eval_splits", "checkpoint_interval", "keep", "on_nan"}
+    {
+        "seed",
+        "tensorboard_log",
+        "eval_batch_size",
+        "eval_splits",
+        "checkpoint_interval",
+        "keep",
+        "on_nan",
+        "profile",
+        "weights",
+    }
 )
 _BUSY = "busy_when_logging"
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}

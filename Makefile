@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser site demo tiny test lint mutants fuzz accuracy lowest constraints catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser site demo tiny test lint mutants fuzz laws accuracy lowest constraints catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -84,6 +84,9 @@ mutants: setup  ## Move every constant of analysis, advice and estimator and rep
 
 fuzz: setup  ## Put damaged inputs through every command; FUZZ="--count 100000 --corpus DIR --write-docs" does more.
 	$(BIN)/python -m tools.fuzz $(FUZZ)
+
+laws: setup  ## Try every law with 20,000 values, the cheapest first; LAWS="--most-seconds 60 --write-docs" takes less.
+	$(BIN)/python -m tools.laws $(LAWS)
 
 accuracy: setup  ## Measure on the real logs and rewrite docs/accuracy.md and docs/performance.md.
 	$(BIN)/python -m benchmarks.write_docs

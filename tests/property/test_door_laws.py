@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.columns import all_inside, inside, seeds, times_of, whole
 from tests.recorded import several_ranks
 from tests.unit.analysis.test_machine import START_S, a_log
 from tools.fuzz.roads import check, check_json
@@ -47,38 +48,25 @@ SPOKEN = st.sampled_from(LANGUAGES)
 FORMATS = tuple(name for name, reader in READERS.items() if reader.complete is None)
 
 
-def inside(limits: bounds.Range) -> st.SearchStrategy[float]:
-    """The ends and what lies between them, small numbers as often as large ones."""
-    low, high = float(limits.low), float(limits.high)
-    logs = st.floats(math.log(max(low, 1e-9)), math.log(high)).map(lambda x: min(max(math.exp(x), low), high))
-    return st.sampled_from((low, high)) | logs
-
-
-def whole(limits: bounds.Range) -> st.SearchStrategy[int]:
-    return inside(limits).map(lambda value: min(max(round(value), int(limits.low)), int(limits.high)))
-
-
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
     """Of any format: rows and events from all that may be."""
-    count = draw(st.integers(1, 30))
-    usual = draw(inside(bounds.STEP_S))
-    near = st.floats(0.9, 1.1).map(lambda factor: min(max(factor * usual, bounds.STEP_S.low), bounds.STEP_S.high))
-    times = draw(st.lists(near | near | inside(bounds.STEP_S), min_size=count, max_size=count))
+    rng, count = np.random.default_rng(draw(seeds)), draw(st.integers(1, 30))
+    times = times_of(rng, draw(inside(bounds.STEP_S)), draw(st.sampled_from((0.0, 0.1, 0.3, 1.0))), count)
     first, gap = draw(whole(bounds.ITERATION)), draw(st.sampled_from((1, 10, 1000)))
-    regular = st.just([min(first // 2 + gap * row, bounds.ITERATION.high) for row in range(count)])
-    numbers = draw(regular | st.lists(whole(bounds.ITERATION), min_size=count, max_size=count))
-    stamps = draw(st.just([math.nan] * count) | st.lists(inside(bounds.CLOCK_S), min_size=count, max_size=count))
-    mfu = draw(st.lists(inside(bounds.MFU) | st.sampled_from((-1.0, math.nan)), min_size=count, max_size=count))
-    loss = draw(st.lists(st.sampled_from((2.5, math.inf, math.nan, -3e38, 3e38)), min_size=count, max_size=count))
+    numbers = np.minimum(first // 2 + gap * np.arange(count), int(bounds.ITERATION.high))
+    if draw(st.booleans()):
+        numbers = all_inside(rng, bounds.ITERATION, count).astype(np.int64)
+    stamps = np.sort(all_inside(rng, bounds.CLOCK_S, count)) if draw(st.booleans()) else np.full(count, np.nan)
+    mfu = np.where(rng.random(count) < 0.5, all_inside(rng, bounds.MFU, count), rng.choice((-1.0, np.nan), count))
+    loss = rng.choice((2.5, math.inf, math.nan, -3e38, 3e38), count)
     rate = draw(st.none() | inside(bounds.TOKENS_PER_S))
     records = Records()
     records.add_rows(
-        number=np.array(numbers, np.int64), time_s=np.array(times), stamp_s=np.array(sorted(stamps)),
-        reported_mfu=np.array(mfu), loss=np.array(loss), line=np.arange(count) * 2,
+        number=numbers, time_s=times, stamp_s=stamps, reported_mfu=mfu, loss=loss, line=np.arange(count) * 2,
         reported_tokens_per_s=np.full(count, np.nan if rate is None else rate),
     )  # fmt: skip
-    at, took = st.sampled_from(numbers) | whole(bounds.ITERATION), st.none() | inside(bounds.EVENT_S)
+    at, took = st.sampled_from(numbers.tolist()) | whole(bounds.ITERATION), st.none() | inside(bounds.EVENT_S)
     for line in draw(st.lists(st.integers(0, count), max_size=4)):
         kind = draw(st.sampled_from((Evaluation, Checkpoint)))
         records.events.append(kind(line=2 * line + 1, at=draw(at), took_s=draw(took)))
@@ -158,19 +146,19 @@ def test_records_of_several_ranks_are_explained_within_their_laws(
 def columns(draw: st.DrawFn, names: Collection[str], count: int) -> dict[str, np.ndarray]:
     """Each may be missing, unknown at times, or anything that a machine can have."""
     chosen = draw(st.lists(st.sampled_from(sorted(names)), max_size=8, unique=True))
-    figures = (inside(bounds.of_sample(name)) | st.just(math.nan) for name in chosen)
-    rows = (draw(st.lists(figure, min_size=count, max_size=count)) for figure in figures)
-    return {name: np.array(row) for name, row in zip(chosen, rows, strict=True)}
+    rng = np.random.default_rng(draw(seeds))
+    rows = {name: all_inside(rng, bounds.of_sample(name), count) for name in chosen}
+    return {name: np.where(rng.random(count) < 0.2, np.nan, row) for name, row in rows.items()}
 
 
 @st.composite
 def sampled(draw: st.DrawFn) -> Samples:
     count = draw(st.integers(1, 20))
-    apart = st.lists(st.floats(0.1, 100.0), min_size=count, max_size=count)
+    apart = np.random.default_rng(draw(seeds)).uniform(0.1, 100.0, count)
     start_s = draw(st.sampled_from((0.0, START_S, START_S - 1e6)))
     cards = [Card(number, "Card A", columns(draw, CARD, count)) for number in range(draw(st.integers(0, 2)))]
     return Samples(
-        at_s=start_s + np.cumsum(draw(apart)), machine=columns(draw, MACHINE, count), cards=tuple(cards),
+        at_s=start_s + np.cumsum(apart), machine=columns(draw, MACHINE, count), cards=tuple(cards),
         has_clock=draw(st.booleans()),
     )  # fmt: skip
 

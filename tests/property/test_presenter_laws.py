@@ -9,7 +9,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.calibrations import a_calibration
-from tests.property.test_door_laws import explained, inside, whole
+from tests.property.columns import inside, whole
+from tests.property.test_door_laws import explained
 from tools.fuzz.roads import check_json
 
 from stepwatch import bounds

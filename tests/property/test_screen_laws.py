@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.columns import seeds, step_times
 
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
@@ -31,10 +34,18 @@ from stepwatch.presenters.typesetting import held, wrapped
 widths = st.integers(NARROWEST, WIDEST)
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60)
 words = st.text("abcdef0123456789", min_size=1, max_size=12)
-sentences = st.lists(words, min_size=1, max_size=6).map(" ".join)
-tables = st.integers(2, 6).flatmap(
-    lambda columns: st.lists(st.lists(sentences, min_size=columns, max_size=columns), min_size=2, max_size=8)
-)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[list[str]]:
+    """The head and some rows, each cell of one to six words."""
+    random, columns, rows = Random(draw(seeds)), draw(st.integers(2, 6)), draw(st.integers(2, 8))
+
+    def sentence() -> str:
+        sizes = [random.randint(1, 12) for _ in range(random.randint(1, 6))]
+        return " ".join("".join(random.choices("abcdef0123456789", k=size)) for size in sizes)
+
+    return [[sentence() for _ in range(columns)] for _ in range(rows)]
 
 
 def laid_out(table: list[list[str]]) -> tuple[list[Column], list[Row]]:
@@ -43,7 +54,7 @@ def laid_out(table: list[list[str]]) -> tuple[list[Column], list[Row]]:
     return columns, [Row(row) for row in rows]
 
 
-@given(tables, widths)
+@given(tables(), widths)
 def test_a_table_is_no_wider_than_the_screen_and_keeps_its_words(table: list[list[str]], width: int) -> None:
     columns, rows = laid_out(table)
     found = table_widths(columns, rows, width)
@@ -53,7 +64,7 @@ def test_a_table_is_no_wider_than_the_screen_and_keeps_its_words(table: list[lis
     assert {word for row in rows for cell in row.cells for word in cell.split()} <= {word.strip("·") for word in said}
 
 
-@given(tables, widths)
+@given(tables(), widths)
 def test_of_a_table_that_is_too_wide_columns_are_named_that_are_left_out(table: list[list[str]], width: int) -> None:
     columns, rows = laid_out(table)
     last = len(columns) - 1
@@ -104,8 +115,8 @@ def test_a_bar_is_shared_out_to_its_last_column(shares: list[float], columns: in
 
 
 @given(
-    st.lists(st.floats(1e-9, 604_800.0), min_size=1, max_size=60).map(np.array), st.integers(0, 10**12),
-    st.integers(1, 10**6), widths, st.integers(3, 12), st.sampled_from(LANGUAGES),
+    step_times(60), st.integers(0, 10**12), st.integers(1, 10**6), widths, st.integers(3, 12),
+    st.sampled_from(LANGUAGES),
 )  # fmt: skip
 def test_a_chart_is_as_wide_and_as_high_as_its_place(
     times: np.ndarray, first: int, gap: int, width: int, height: int, language: str

@@ -33,7 +33,7 @@ KINDS: Mapping[str, str] = {
     "bar": r"[^|]*",
     "drawing": r"(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)",  # of Keras
     "quoted": r"[^'\"]*",
-    "eta": r"[\d:?]*",
+    "eta": r"[^\s,\]]*",  # never read, so that it may be anything
     "pad": r"\s*",
     "gap": r"\s+",  # two spaces in a statement are one
     "dots": r"\.*",

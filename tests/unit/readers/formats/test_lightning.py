@@ -347,3 +347,12 @@ def test_a_trainer_that_is_told_to_stop_has_ended(line: str) -> None:
     text = HEAD + "\n".join(bars()[0][:-1]) + "\n"
     assert not the_run(text).ended_by_plan
     assert the_run(text + line + "\n").ended_by_plan
+
+
+@pytest.mark.parametrize("left", ["-1:59:58", "1e-05:12", "7.5:22", ""])
+def test_a_time_left_that_is_none_hides_no_batch(left: str) -> None:
+    """Nobody reads it. Among many lines such a bar was read, alone it was not."""
+    line = f"Epoch 8:  39%|████      | 27/454 [12:52<{left},  8.54it/s, v_num=0, train_loss=2.519]\n"
+    run = the_run(HEAD + line + line.replace("27/454 [12:52", "28/454 [12:53"))
+    assert run.iterations.number.tolist() == [8 * 454 + 27, 8 * 454 + 28]
+    assert not run.unread_count

@@ -27,7 +27,7 @@ UNITS = [
     "\x08", "x\x08",
     "\r", "\x00", "NVIDIA ", "tokens/s ", "é", "\x1b[0", "[1,0]<stdout>:", "INFO ", "a - ", "a:", "loss nan", "# ", "_",
 ]  # fmt: skip
-SMALL, LARGE = 1 << 16, 1 << 18
+SMALL, LARGE = 1 << 15, 1 << 17
 
 
 def filled(head: str, unit: str, size: int, end: str = "") -> bytes:
@@ -69,7 +69,7 @@ def assert_linear(call: Callable[[bytes], object], make: Callable[[int], bytes])
     large = cost(call, make(LARGE))
     if large > 0.05:
         small = min(cost(call, make(SMALL)) for _ in range(3))
-        most = 8 * max(small, 0.02)
+        most = 8 * max(small, 0.01)
         assert large < most or cost(call, make(LARGE)) < most
 
 
@@ -85,15 +85,15 @@ def test_prefix_of_any_length_is_cheap(unit: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b'{"cells": "' + b'\\"' * 500_000, b'{"cells": ' + b"[" * 1_000_000, b'[{"stream_name": "' + b"\\" * 1_000_000,
-        b'[{"stream_name": 1}' + b",{" * 500_000, b'{"cells": [' + b'"a",' * 250_000, b"[" * 1_000_000 + b'"cells"',
+        b'{"cells": "' + b'\\"' * 200_000, b'{"cells": ' + b"[" * 400_000, b'[{"stream_name": "' + b"\\" * 400_000,
+        b'[{"stream_name": 1}' + b",{" * 200_000, b'{"cells": [' + b'"a",' * 100_000, b"[" * 400_000 + b'"cells"',
         b'{"cells": ' + b'{"a":' * 200_000,
-        b'[{"stream_name"\n' + b"[\n" * 300_000,
-        b'[{"stream_name"\n' + b"{\n" * 100_000, b'{"cells": ' + b"9" * 1_000_000 + b"}",
+        b'[{"stream_name"\n' + b"[\n" * 120_000,
+        b'[{"stream_name"\n' + b"{\n" * 100_000, b'{"cells": ' + b"9" * 400_000 + b"}",
     ],
     ids=range(10),
 )  # fmt: skip
 def test_hostile_json_is_read_at_once(data: bytes) -> None:
     began = time.process_time()
     normalise(data)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 2

@@ -162,7 +162,7 @@ def _watch(server_id: int, peaks: list[int], done: Event) -> None:
 
 def pastes() -> dict[str, Paste]:
     """In turn, so that a busy machine slows both: the post over HTTP, and the same answer in this process."""
-    from stepwatch.web.questions import reply_to
+    from stepwatch.web.replies import reply_to
     from stepwatch.web.wire import Asked
 
     with tempfile.TemporaryDirectory(prefix="stepwatch-serving-") as directory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
 
 LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not clearly a drift
-SHORT_STRETCH = 0.05  # of the lines
 LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time, as in the table of parts; of the whole run for its start
 YEARLESS_S = 949363200.0  # 2000-02-01: what has no year is put into 2000, and a time without a date into its first days
@@ -116,7 +115,7 @@ def judge(
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
     evidence = Evidence(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
     rules = (rule for rule, codes in _RULES if not codes or evidence.noticed(*codes))
-    return next(verdict for rule in rules for verdict in rule(evidence))
+    return next(verdict for rule in rules if (verdict := rule(evidence)) is not None)
 
 
 # --- it ended ---------------------------------------------------------------------------------------------------
@@ -155,10 +154,10 @@ _REMEDIES = {
 }
 
 
-def _crashed(evidence: Evidence) -> Iterator[Verdict]:
+def _crashed(evidence: Evidence) -> Verdict | None:
     fault, run = cause_of_end(evidence.analysis.run), evidence.analysis.run
     if fault is None or fault.kind is FaultKind.INTERRUPTED:
-        return
+        return None
     last = evidence.analysis.forecast.last_iteration
     facts: dict[str, Any] = {"last": last, "quote": fault.text, "line": fault.line + 1}
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
@@ -177,7 +176,7 @@ def _crashed(evidence: Evidence) -> Iterator[Verdict]:
                 text = Message(
                     "The run ran out of GPU memory before its first iteration: it asked for {asked:size} more, and the card has {has:size}. “{quote:quote}”"
                 )
-    yield Verdict(
+    return Verdict(
         status=Status.CRASHED,
         text=text._replace(params=facts),
         because=evidence.noticed("ended_early", "loss_nan"),
@@ -186,7 +185,7 @@ def _crashed(evidence: Evidence) -> Iterator[Verdict]:
     )
 
 
-def _diverged(evidence: Evidence) -> Iterator[Verdict]:
+def _diverged(evidence: Evidence) -> Verdict | None:
     text = evidence.sentence("loss_nan")
     row = int(np.flatnonzero(evidence.analysis.run.iterations.number == text.params["at"])[0])
     saved = [save.at for save in evidence.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]]
@@ -197,17 +196,17 @@ def _diverged(evidence: Evidence) -> Iterator[Verdict]:
             "Resume from the checkpoint of iteration {at:n}, with a lower learning rate or gradient clipping.", facts
         )
     line = int(evidence.analysis.run.iterations.line[row]) + 1
-    yield Verdict(status=Status.DIVERGED, text=text, because=("loss_nan",), remedy=remedy, line=line)
+    return Verdict(status=Status.DIVERGED, text=text, because=("loss_nan",), remedy=remedy, line=line)
 
 
-def _stopped(evidence: Evidence) -> Iterator[Verdict]:
+def _stopped(evidence: Evidence) -> Verdict | None:
     a, fault = evidence.analysis, cause_of_end(evidence.analysis.run)
     facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": evidence.last_saved}
     end = a.run.settings.get("max_iters")
     # A length that the reader gives is a question about the time to come, not a plan that was broken off.
     planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(evidence)
     if fault is None and not planned:
-        return
+        return None
     silent_s = _silent_s(evidence)
     if fault is not None and len(a.run.iterations):
         text = Message("The run was interrupted by hand after iteration {last:n}.")
@@ -225,14 +224,14 @@ def _stopped(evidence: Evidence) -> Iterator[Verdict]:
     elif evidence.ended or silent_s is not None:
         text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
-        return
+        return None
     remedy = (
         Message("Resume from the checkpoint of iteration {saved:n}.", facts) if evidence.last_saved is not None else None
     )
     codes = evidence.noticed("ended_early")
     line = None if fault is None else fault.line + 1
     text = text._replace(params=facts)
-    yield Verdict(status=Status.STOPPED, text=text, because=codes, remedy=remedy, line=line)
+    return Verdict(status=Status.STOPPED, text=text, because=codes, remedy=remedy, line=line)
 
 
 def _at_its_end(evidence: Evidence) -> bool:
@@ -271,7 +270,7 @@ def _silent_s(evidence: Evidence) -> float | None:
 # --- too little is known ----------------------------------------------------------------------------------------
 
 
-def _too_little(evidence: Evidence) -> Iterator[Verdict]:
+def _too_little(evidence: Evidence) -> Verdict | None:
     a, rows = evidence.analysis, len(evidence.analysis.run.iterations)
     evaluates = bool(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     if a.costs.how.get("step_s") == MODELLED and a.throughput.gpu is not None and rows < 2:
@@ -279,8 +278,8 @@ def _too_little(evidence: Evidence) -> Iterator[Verdict]:
         text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", facts)
         if rows:
             text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
-        yield Verdict(status=Status.BEGUN, text=text, because=evidence.noticed("only_begun"))
-    elif a.costs.how.get("step_s") == NOT_SEPARABLE or a.phases.covers.sum() == 1:
+        return Verdict(status=Status.BEGUN, text=text, because=evidence.noticed("only_begun"))
+    if not a.costs.step_known or a.phases.covers.sum() == 1:
         facts = {"most": a.costs.step_s}
         status = Status.UNKNOWN
         text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
@@ -292,14 +291,15 @@ def _too_little(evidence: Evidence) -> Iterator[Verdict]:
         elif rows == 1:
             status = Status.BEGUN if a.phases.of(Phase.FIRST).any() else Status.UNKNOWN
             text = Message("The log has a single iteration: it does not show what a normal one takes.")
-        yield Verdict(status=status, text=text)
+        return Verdict(status=status, text=text)
+    return None
 
 
-def _doubtful(evidence: Evidence) -> Iterator[Verdict]:
+def _doubtful(evidence: Evidence) -> Verdict | None:
     """Figures that cannot be: another card, or lines that may all hold an evaluation."""
-    for code in evidence.noticed("impossible_figure", "few_iterations"):
-        remedy = Message("Name the card that it really ran on.") if code == "impossible_figure" else None
-        yield Verdict(status=Status.UNKNOWN, text=evidence.sentence(code), because=(code,), remedy=remedy)
+    code, *_ = evidence.noticed("impossible_figure", "few_iterations")
+    remedy = Message("Name the card that it really ran on.") if code == "impossible_figure" else None
+    return Verdict(status=Status.UNKNOWN, text=evidence.sentence(code), because=(code,), remedy=remedy)
 
 
 # --- it runs, but ----------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def _with_advice(verdict: Verdict, advice: Advice | None) -> Verdict:
     return verdict if advice is None else replace(verdict, remedy=advice.what, saves_s=advice.saves_s)
 
 
-def _asleep(evidence: Evidence) -> Iterator[Verdict]:
+def _asleep(evidence: Evidence) -> Verdict | None:
     slept = evidence.sentence("sleep").params
     facts = {"step": evidence.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
     message = Message(
@@ -321,7 +321,7 @@ def _asleep(evidence: Evidence) -> Iterator[Verdict]:
     remedy = Message(
         "Keep the machine awake while it trains: systemd-inhibit on Linux, caffeinate on macOS, the energy settings on Windows."
     )
-    yield Verdict(status=Status.ASLEEP, text=message, because=("sleep",), remedy=remedy)
+    return Verdict(status=Status.ASLEEP, text=message, because=("sleep",), remedy=remedy)
 
 
 def _regular_s(a: Analysis) -> float:
@@ -329,7 +329,7 @@ def _regular_s(a: Analysis) -> float:
     return float(a.phases.excess_s(a.run, a.phases.regular).sum())
 
 
-def _stalling(evidence: Evidence) -> Iterator[Verdict]:
+def _stalling(evidence: Evidence) -> Verdict | None:
     a, codes = evidence.analysis, evidence.noticed("stall", "late_data", "late_ranks")
     wall, regular_s = a.goodput.wall_s, _regular_s(a)
     lost_s = a.goodput.parts_s["stall"] + late_s(a) - regular_s
@@ -338,7 +338,7 @@ def _stalling(evidence: Evidence) -> Iterator[Verdict]:
     # What ends a run is no stall: a last save, figures. Its last three rows may share one mean of whole seconds.
     ending = a.forecast.done and not stalled[:-3].any()
     if share <= LOST_SHARE or lost_s < regular_s or ending:
-        return
+        return None
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "lost": lost_s, "share": share}
     text = Message(
         "A normal iteration takes {step:time}, but {share:pct} of the time, {lost:time}, was lost in stalls that the log does not explain."
@@ -350,46 +350,48 @@ def _stalling(evidence: Evidence) -> Iterator[Verdict]:
         )
         advice = evidence.advised("feed_faster", "look_at_rank")
     text = text._replace(params=facts)
-    yield _with_advice(Verdict(status=Status.STALLING, text=text, because=codes), advice)
+    return _with_advice(Verdict(status=Status.STALLING, text=text, because=codes), advice)
 
 
-def _waiting(evidence: Evidence) -> Iterator[Verdict]:
+def _waiting(evidence: Evidence) -> Verdict | None:
     """The steps wait for data, and nothing else that is known costs more."""
     a, parts, share = evidence.analysis, evidence.analysis.goodput.parts_s, data_share(evidence.analysis)
     if a.costs.data_s is None or share is None or share <= OVERHEAD_SHARE:
-        return
+        return None
     without_s = a.costs.step_s.mid - a.costs.data_s.mid
     if a.expected is not None and evidence.noticed("slower_than_expected") and without_s > a.expected.step_s.high:
-        return  # it is slow without them too
+        return None  # it is slow without them too
     advice, other = evidence.advised("feed_faster"), evidence.advised("slow_stretch", "heat")
     if advice is not None and other is not None and other.saves_s.mid > advice.saves_s.mid:
-        return
+        return None
     if parts["data"] >= parts["eval"] + parts["checkpoint"]:
         facts = {"step": a.costs.step_s.mid, "share": share}
         text = Message(
             "A normal iteration takes {step:time}, but the steps wait {share:pct} of their time for data.", facts
         )
-        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=("data_wait",)), advice)
+        return _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=("data_wait",)), advice)
+    return None
 
 
-def _held_back(evidence: Evidence) -> Iterator[Verdict]:
+def _held_back(evidence: Evidence) -> Verdict | None:
     """By its machine, where that was sampled."""
     use = evidence.analysis.machine
     for cause in use.causes if use is not None else ():
         if cause.slows and cause.severity == WARNING:
-            yield Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
+            return Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
+    return None
 
 
-def _slow(evidence: Evidence) -> Iterator[Verdict]:
-    for code in evidence.noticed("slower_than_expected", "low_mfu"):
-        advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
-        yield _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
+def _slow(evidence: Evidence) -> Verdict | None:
+    code, *_ = evidence.noticed("slower_than_expected", "low_mfu")
+    advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
+    return _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
 
 
 def _levels(a: Analysis) -> list[float]:
     """What a step took in the stretches of a run; one of few lines counts where it is far from the last."""
     regimes = a.regimes.regimes
-    least = SHORT_STRETCH * sum(regime.rows for regime in regimes)
+    least = 0.05 * sum(regime.rows for regime in regimes)
     far = math.log(LARGE_RATIO)
     return [
         regime.step_s
@@ -398,10 +400,10 @@ def _levels(a: Analysis) -> list[float]:
     ]
 
 
-def _slowing(evidence: Evidence) -> Iterator[Verdict]:
+def _slowing(evidence: Evidence) -> Verdict | None:
     a = evidence.analysis
     if a.run.traits.schedules or a.regimes.announced:
-        return
+        return None
     advice = evidence.advised("slow_stretch", "heat")
     levels = _levels(a)
     spread = evidence.sentence("uneven_steps").params["ratio"] if evidence.noticed("uneven_steps") else 1.0
@@ -412,17 +414,18 @@ def _slowing(evidence: Evidence) -> Iterator[Verdict]:
             "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} at best before.",
             facts,
         )
-        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("regime_change")), advice)
-    elif a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
+        return _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("regime_change")), advice)
+    if a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift}
         text = Message(
             "The run is gradually slowing down: iterations are {change:pct} longer in the last fifth than in the first.",
             facts,
         )
-        yield _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("drift")), advice)
+        return _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("drift")), advice)
+    return None
 
 
-def _unsteady(evidence: Evidence) -> Iterator[Verdict]:
+def _unsteady(evidence: Evidence) -> Verdict | None:
     codes = evidence.noticed("uneven_steps")
     levels = _levels(evidence.analysis)
     if codes:
@@ -433,14 +436,14 @@ def _unsteady(evidence: Evidence) -> Iterator[Verdict]:
             {"fast": min(levels), "slow": max(levels)},
         )
     else:
-        return
+        return None
     codes += evidence.noticed("regime_change")
-    yield _with_advice(
+    return _with_advice(
         Verdict(status=Status.UNSTEADY, text=text, because=codes), evidence.advised("slow_stretch", "feed_faster")
     )
 
 
-def _overhead(evidence: Evidence) -> Iterator[Verdict]:
+def _overhead(evidence: Evidence) -> Verdict | None:
     a, parts = evidence.analysis, evidence.analysis.goodput.parts_s
     between = parts["eval"] + parts["checkpoint"]
     wall_s = a.goodput.wall_s
@@ -461,8 +464,8 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")
         codes = evidence.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
         text = text._replace(params=facts)
-        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), best)
-    elif a.phases.periods and _regular_s(a) > LOST_SHARE * a.goodput.wall_s:
+        return _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), best)
+    if a.phases.periods and _regular_s(a) > LOST_SHARE * a.goodput.wall_s:
         facts |= {"share": _regular_s(a) / a.goodput.wall_s, "period": a.phases.periods[0].every}
         text = Message(
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
@@ -481,14 +484,15 @@ def _overhead(evidence: Evidence) -> Iterator[Verdict]:
                 facts,
             )
         codes = evidence.noticed("periodic_slowness", "late_data")
-        yield _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), evidence.advised("feed_faster"))
-    elif (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
+        return _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), evidence.advised("feed_faster"))
+    if (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
         facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
         text = Message(
             "A normal iteration takes {step:time}, but compilation and warm-up take {compile:time}, {share:pct} of the whole run.",
             facts,
         )
-        yield Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("first_iteration"))
+        return Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("first_iteration"))
+    return None
 
 
 def _slowest_mean(a: Analysis) -> float:
@@ -500,7 +504,7 @@ def _slowest_mean(a: Analysis) -> float:
     return largest if largest > max(SPIKE_RATIO, math.exp(SPIKE_NOISES * a.phases.baseline.noise)) else 1.0
 
 
-def _healthy(evidence: Evidence) -> Iterator[Verdict]:
+def _healthy(evidence: Evidence) -> Verdict | None:
     a = evidence.analysis
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
@@ -574,11 +578,11 @@ def _healthy(evidence: Evidence) -> Iterator[Verdict]:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
     text = text._replace(params=facts)
     normal = evidence.noticed("speed_is_normal")
-    yield _with_advice(Verdict(status=Status.HEALTHY, text=text, because=normal), evidence.advised())
+    return _with_advice(Verdict(status=Status.HEALTHY, text=text, because=normal), evidence.advised())
 
 
 # The gravest first, with the findings of which one must be there; none where something else shows it.
-_RULES: tuple[tuple[Callable[[Evidence], Iterator[Verdict]], tuple[str, ...]], ...] = (
+_RULES: tuple[tuple[Callable[[Evidence], Verdict | None], tuple[str, ...]], ...] = (
     (_crashed, ()),
     (_diverged, ("loss_nan",)),
     (_stopped, ()),

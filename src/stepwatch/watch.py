@@ -252,7 +252,7 @@ class Live:
                 due += cost.high
             elif interval is not None or a.run.logged < 1000:  # the largest published one takes 287 steps
                 due += 300 * a.costs.step_s.high
-        expected = not starting and not a.forecast.done and a.costs.step_known and len(a.run.iterations) >= 8
+        expected = not starting and not a.forecast.done and a.costs.step_measured and len(a.run.iterations) >= 8
         silent = Message(
             "No line for {silence:time} since iteration {last:n}; one was due after {due:time}. The run hangs, or it was ended and no line says so.",
             {"silence": silence, "last": last, "due": due},
@@ -277,7 +277,7 @@ class Live:
             verdict=verdict,
             remaining_s=remaining,
             recent_step_s=recent,
-            ratio=recent / a.costs.step_s.mid if recent is not None and a.costs.step_known else None,
+            ratio=recent / a.costs.step_s.mid if recent is not None and a.costs.step_measured else None,
             slow=self._state.slow,
             evaluation=evaluation,
             checkpoint=checkpoint,
@@ -379,7 +379,7 @@ class Live:
         state, last = self._state, int(a.run.iterations.number[-1])
         recent, normal = _recent_step_s(a) or a.costs.step_s.mid, a.costs.step_s.mid
         slow = False
-        if a.phases.baseline is not None and a.costs.step_known:
+        if a.phases.baseline is not None and a.costs.step_measured:
             least = max(SMALLEST_CHANGE, 2 * a.phases.baseline.noise)
             slow = recent / normal > 1 + (least / 2 if state.slow else least)
         if self._watching:
@@ -477,7 +477,7 @@ def _recent_step_s(a: Analysis) -> float | None:
 def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead | None]:
     """And the next checkpoint: after it, if it saves; where only better losses are saved nobody knows."""
     interval, last, forecast = a.phases.eval_interval, int(a.run.iterations.number[-1]), a.forecast
-    if not interval or not a.costs.step_known or (forecast.max_iters is not None and not forecast.evals_ahead):
+    if not interval or not a.costs.step_measured or (forecast.max_iters is not None and not forecast.evals_ahead):
         return None, None
     begun = a.phases.trailing if a.phases.trailing is not None else last
     at = begun - begun % interval + interval

@@ -19,7 +19,7 @@ from tools.fuzz.roads import check, check_json
 from stepwatch import bounds
 from stepwatch.advice import advice_on_log
 from stepwatch.advice.engine import advise
-from stepwatch.advice.logs import case_of_log, fill_card
+from stepwatch.advice.log_rules import case_of_log, fill_card
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.bill import Prices, find_bill
 from stepwatch.analysis.comparison import compare

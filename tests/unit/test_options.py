@@ -10,7 +10,7 @@ from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest
 from stepwatch.options import API, API_INPUT, COMMAND_LINE, OPTIONS
 from stepwatch.presenters import View
 from stepwatch.web.openapi import document
-from stepwatch.web.questions import TAKES
+from stepwatch.web.replies import TAKES
 
 REQUESTS = {"explain": ExplainRequest, "estimate": EstimateRequest, "advise": AdviseRequest}
 OF_THE_ANSWER = {"history", "lang", "format", "name", "file", "no_iterations", *View._fields}

@@ -68,7 +68,7 @@ def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
 
 def advice_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> AdviceList | None:
     """None where the log does not even show what a normal iteration takes."""
-    from stepwatch.advice.logs import case_of_log  # with the analysis, which a plan does not need
+    from stepwatch.advice.log_rules import case_of_log  # with the analysis, which a plan does not need
 
     case = case_of_log(analysis, cards=cards, windows=windows)
     return None if case is None else advice_on_case(case)
@@ -87,9 +87,9 @@ def advice_on_case(case: Case) -> AdviceList:
 
         rules += speed.RULES
     if case.analysis is not None:
-        from stepwatch.advice import logs  # on the machine, whatever the trainer
+        from stepwatch.advice import log_rules  # on the machine, whatever the trainer
 
-        rules += [rule for rule, codes in logs.RULES.items() if case.noticed(*codes)]
+        rules += [rule for rule, codes in log_rules.RULES.items() if case.noticed(*codes)]
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
     ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)

@@ -96,7 +96,7 @@ def compare(
     if names[0] == names[1]:  # in two directories, say
         names = f"{SIDES[0]}: {names[0]}", f"{SIDES[1]}: {names[1]}"
     for name, a in zip(names, (before, after), strict=True):
-        if not a.costs.step_known:
+        if not a.costs.step_measured:
             raise InputError(
                 Message("“{name:word}” does not show what a normal iteration takes", {"name": name}),
                 Message("compare logs with some plain iterations in each"),

@@ -70,6 +70,11 @@ class Costs:
 
     @property
     def step_known(self) -> bool:
+        """Measured or expected; otherwise its interval is only a bound."""
+        return self.how.get("step_s") != NOT_SEPARABLE
+
+    @property
+    def step_measured(self) -> bool:
         return self.how.get("step_s") == MEASURED and self.step_s.mid > 0
 
 
@@ -108,19 +113,11 @@ class _Noise(NamedTuple):
 
 
 class _Typical(NamedTuple):
-    """A typical value, its standard error, and how well that error is known."""
+    """A typical value, the standard error behind its interval, and how well that error is known."""
 
-    mid: float
+    seconds: Interval
     error: float
     degrees: float
-
-    @property
-    def half_width(self) -> float:
-        return t_quantile(self.degrees) * self.error
-
-    @property
-    def interval(self) -> Interval:
-        return Interval.around(self.mid, self.half_width)
 
 
 class _Speeds(NamedTuple):
@@ -128,10 +125,8 @@ class _Speeds(NamedTuple):
 
     of_row: npt.NDArray[np.int64]
     step_s: Floats
-
-    @property
-    def present(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.of_row == len(self.step_s) - 1)
+    present: npt.NDArray[np.bool_]
+    """The rows at the last of these speeds."""
 
     @classmethod
     def of(cls, run: Run, phases: Phases, regimes: Regimes) -> _Speeds:
@@ -146,7 +141,7 @@ class _Speeds(NamedTuple):
                 jumps.append(int(numbers[normal][cut]))
         of_row = np.searchsorted(jumps, numbers, side="right")
         levels = [median(times[normal & (of_row == speed)]) for speed in range(len(jumps) + 1)]
-        return cls(of_row, np.array(levels))
+        return cls(of_row, np.array(levels), of_row == len(jumps))
 
 
 class _Level(NamedTuple):
@@ -243,17 +238,17 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
             pair_s = Interval(0.0, evaluation.seconds.mid + checkpoint.seconds.mid, most)
     elif len(saving):
         pair = _typical(saving, noise)
-        pair_s = pair.interval
+        pair_s = pair.seconds
         if len(alone):
             evaluation, checkpoint = _with_and_without(_typical(alone, noise), pair, beliefs.checkpoint)
         else:  # the first iteration evaluates and does not save, so no evaluation is longer than it
             witness = len(first) and phases.first_evaluates and not phases.first_saves
             evaluation, checkpoint = _divided(pair, beliefs, float(first[0]) / level.at_first if witness else None)
     elif len(alone):
-        evaluation = _Cost(_typical(alone, noise).interval, MEASURED)
+        evaluation = _Cost(_typical(alone, noise).seconds, MEASURED)
     lone_saves = phases.excess_s(run, phases.of(Phase.CHECKPOINT), mean_ratio)
     if checkpoint is None and len(lone_saves):
-        checkpoint = _Cost(_typical(lone_saves, noise).interval, MEASURED)
+        checkpoint = _Cost(_typical(lone_saves, noise).seconds, MEASURED)
 
     if len(first):
         row = int(np.argmax(phases.of(Phase.FIRST)))
@@ -347,7 +342,8 @@ def _typical(values: Floats, noise: _Noise) -> _Typical:
         single = math.sqrt((shared * single**2 + own * spread(values) ** 2) / (shared + own))
         degrees = min(degrees, shared + own)
     efficiency = 1.0 if len(values) < 3 else 1.2  # a median's, against a mean
-    return _Typical(mid, efficiency * single / math.sqrt(len(values)), degrees)
+    error = efficiency * single / math.sqrt(len(values))
+    return _Typical(Interval.around(mid, t_quantile(degrees) * error), error, degrees)
 
 
 def _believed(belief: Belief | None) -> _Cost | None:
@@ -358,8 +354,8 @@ def _believed(belief: Belief | None) -> _Cost | None:
 
 def _with_and_without(alone: _Typical, saving: _Typical, belief: Belief | None) -> tuple[_Cost, _Cost]:
     """The checkpoint is what evaluations with a save take beyond those without, or that and a belief about it."""
-    evaluation = _Cost(alone.interval, MEASURED)
-    difference, error = saving.mid - alone.mid, math.hypot(saving.error, alone.error)
+    evaluation = _Cost(alone.seconds, MEASURED)
+    difference, error = saving.seconds.mid - alone.seconds.mid, math.hypot(saving.error, alone.error)
     half = t_quantile(min(saving.degrees, alone.degrees)) * error
     if difference > 2.5 * half or (belief is None and difference > half):
         return evaluation, _Cost(Interval.around(difference, half), MEASURED)
@@ -374,7 +370,7 @@ def _with_and_without(alone: _Typical, saving: _Typical, belief: Belief | None) 
 
 
 def _log_density(belief: Belief, seconds: Floats) -> Floats:
-    return np.array([belief.log_density(value) for value in seconds.tolist()])
+    return np.asarray(-0.5 * (np.log(seconds / belief.median_s) / belief.spread) ** 2 - np.log(seconds))
 
 
 def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
@@ -386,7 +382,7 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
 
 def _divided(pair: _Typical, beliefs: _Beliefs, longest: float | None) -> tuple[_Cost, _Cost]:
     """Every evaluation saves: only the sum is measured. Beliefs divide it, and how long an evaluation is at most."""
-    total, slack = pair.mid, pair.half_width
+    total, slack = pair.seconds.mid, t_quantile(pair.degrees) * pair.error
     cool_card = 0.15  # a first evaluation may be faster than later ones by this much
     too_wide = 20.0  # a checkpoint known to no better than this factor is not separable
     if total > 0 and (beliefs.evaluation is not None or beliefs.checkpoint is not None):

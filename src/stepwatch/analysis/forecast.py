@@ -126,7 +126,6 @@ def _drift(times: Floats) -> float:
 
 
 # Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
-SHORTEST_INTERVAL = 10  # between two evaluations, of the public logs of nanoGPT
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
 UNSEEN_EVALUATIONS = 0.2  # of the time that is left
 # Between an evaluation and the next step where no line shows it: 19 of 22 public logs of YOLO whose printed total does
@@ -255,7 +254,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
             seen = max(last - at, at - first, 1)
             fits = (usual for usual in USUAL_INTERVALS if usual > seen and at % usual in (0, 1))
             likely = end // (usual := next(fits, 2 * seen)) - last // usual
-            most = max((end - last) / max(seen, SHORTEST_INTERVAL), likely)
+            most = max((end - last) / max(seen, 10), likely)  # the shortest interval in public logs of nanoGPT
             left = left + Interval(0.0, likely * costs.eval_s.mid, most * costs.eval_s.high)
         return left, 0, 0.0
     evals = max(end // interval - last // interval, 0)

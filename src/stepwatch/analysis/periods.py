@@ -157,7 +157,6 @@ def _is_regular(excess: Floats, grid: Mask, tries: int) -> bool:
 
 
 _NONE = np.zeros(0, np.int64)
-_SHOWN = 5  # a sentence has room for no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +174,15 @@ class Unlogged:
         return len(self.mentioned) + int(self.counts.sum())
 
     def shown(self) -> list[int]:
-        """The first ones and, where there are more, the last."""
+        """The first ones and, where there are more, the last: a sentence has no room for all."""
+        most = 5
         stretches = (
             range(first, first + count * self.interval, self.interval)
             for first, count in zip(self.first.tolist(), self.counts.tolist(), strict=True)
         )
-        begin = sorted((*self.mentioned[:_SHOWN].tolist(), *islice(chain.from_iterable(stretches), _SHOWN)))[:_SHOWN]
+        begin = sorted((*self.mentioned[:most].tolist(), *islice(chain.from_iterable(stretches), most)))[:most]
         last = self.first[-1:] + (self.counts[-1:] - 1) * self.interval
-        return begin if self.total <= _SHOWN else [*begin, int(np.concatenate((self.mentioned[-1:], last)).max())]
+        return begin if self.total <= most else [*begin, int(np.concatenate((self.mentioned[-1:], last)).max())]
 
     def among(self, numbers: Ints) -> np.ndarray:
         """Which of these iterations are some of them."""

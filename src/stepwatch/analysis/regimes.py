@@ -11,7 +11,7 @@ import numpy as np
 
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, last_digit_s, median, spread
-from stepwatch.run import Floats, Ints, Run
+from stepwatch.run import Floats, Run
 
 SMALLEST_CHANGE = 0.10
 _ROWS_PER_BLOCK = 15
@@ -56,13 +56,13 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
     lines = run.iterations.line[normal][warm_up:]
     # What the rounding of the print can make is no change.
     digit = math.log1p(1.01 * last_digit_s(run, phases.covers) / max(median(times), 1e-9))
-    regimes = tuple(
-        Regime(
-            from_iteration=int(numbers[a]), to_iteration=int(numbers[b - 1]), step_s=median(times[a:b]), rows=b - a,
-            announced=next((text for line, text in run.announced if _meets(line, lines, a)), ""),
-        )
-        for a, b in pairwise(_bounds(times, max(SMALLEST_CHANGE, digit)))
-    )  # fmt: skip
+    # A line that says why stands just before the first row of a regime, or a row away from that.
+    announced = [(int(np.searchsorted(lines, line)), text) for line, text in run.announced]
+    regimes = []
+    for begin, end in pairwise(_bounds(times, max(SMALLEST_CHANGE, digit))):
+        regime = Regime(int(numbers[begin]), int(numbers[end - 1]), median(times[begin:end]), rows=end - begin)
+        why = next((text for row, text in announced if begin > 0 and abs(row - begin) <= 1), "")
+        regimes.append(regime._replace(announced=why))
     drift = None  # from the first to the last fifth, if the fifths rise or fall in order
     fifths = block_medians(times, 5)
     if len(regimes) == 1 and len(times) >= 50 and fifths[0] > 0:  # not too short for the printed digits
@@ -73,12 +73,7 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
         stays = float(median(times[-(len(times) // 10) :]) / fifths[0] - 1) / change > 0.5 if change else False
         if abs(change) >= max(0.02, 5 * noise, math.expm1(digit)) and not backwards.any() and stays:
             drift = change
-    return Regimes(regimes=regimes, drift=drift, stable_from=stable)
-
-
-def _meets(line: int, lines: Ints, row: int) -> bool:
-    """Whether a line stands where a regime begins: just before its first row, or a row away from that."""
-    return row > 0 and abs(int(np.searchsorted(lines, line)) - row) <= 1
+    return Regimes(regimes=tuple(regimes), drift=drift, stable_from=stable)
 
 
 def _bounds(times: Floats, smallest: float) -> list[int]:

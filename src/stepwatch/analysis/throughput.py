@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
 
 
-MFU_DECAY = 0.9  # nanoGPT's moving average over logged iterations
 FITTED_ROWS = 400  # at the beginning of a log: enough to undo the average
 
 
@@ -68,7 +67,7 @@ def find_throughput(
         flops, source = behind, "mfu"
     elif n_params and tokens:
         flops, source = flops_per_token(n_params, None) * tokens / cards, "parameters"
-    achieved = flops / step if flops is not None and costs.step_known else None
+    achieved = flops / step if flops is not None and costs.step_measured else None
     peak = dtype = limit = None
     if gpu is not None:
         stated = run.settings.text("dtype")
@@ -76,7 +75,7 @@ def find_throughput(
     printed = run.iterations.reported_mfu
     real = printed[~np.isnan(printed) & (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)]
     return Throughput(
-        tokens_per_s=tokens / step if tokens and costs.step_known else None,
+        tokens_per_s=tokens / step if tokens and costs.step_measured else None,
         effective_tokens_per_s=tokens * goodput.iterations / goodput.wall_s if tokens and goodput.wall_s > 0 else None,
         achieved_flops=achieved,
         flops_from=source if achieved else None,
@@ -125,7 +124,7 @@ def flops_behind_mfu(run: Run) -> float | None:
     gain = 1 / float(times[begin]) if fresh else 0.0
     found = [float(printed[begin]) / gain] if fresh and printed[begin] > 0 else []
     for row in range(begin + 1, end):
-        carried, gain = MFU_DECAY * carried, MFU_DECAY * gain + (1 - MFU_DECAY) / float(times[row])
+        carried, gain = 0.9 * carried, 0.9 * gain + 0.1 / float(times[row])
         if printed[row] > 0 and (fresh or row > begin + 4):
             found.append((float(printed[row]) - carried) / gain)
     flops = median(np.array(found)) * A100_FLOPS

@@ -22,7 +22,7 @@ from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
-from stepwatch.estimator import history
+from stepwatch.estimator import own_runs
 from stepwatch.gpus import Gpu, find_gpu_in_text
 from stepwatch.gpus.names import count_in, named_card
 from stepwatch.messages import Message
@@ -222,7 +222,7 @@ def explain_runs(
     now_s = float(stated) if stated.isdecimal() else time.time()
     for run, later in zip(started, (*started[1:], None), strict=True):
         analysis = known.analyse(run)
-        learned = history.note(analysis.expected) if analysis.expected is not None else None
+        learned = own_runs.note(analysis.expected) if analysis.expected is not None else None
         if learned is not None:
             analysis = replace(analysis, findings=(*analysis.findings, Finding("own_runs", INFO, learned)))
         advice = advice_on_log(analysis, cards=cards, windows=ON_WINDOWS)

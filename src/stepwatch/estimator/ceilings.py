@@ -125,9 +125,6 @@ class Belief(NamedTuple):
     median_s: float
     spread: float
 
-    def log_density(self, seconds: float) -> float:
-        return -0.5 * (math.log(seconds / self.median_s) / self.spread) ** 2 - math.log(seconds)
-
 
 def forward_share(compiled: bool | None) -> float:
     """Of a micro-step, what one forward pass takes; where nothing is known the model is compiled, as by default."""

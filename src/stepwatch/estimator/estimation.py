@@ -28,8 +28,8 @@ from stepwatch.estimator.constants import (
     fitted,
     widths,
 )
-from stepwatch.estimator.history import corrected
 from stepwatch.estimator.memory import checkpoint_bytes, vram_bytes
+from stepwatch.estimator.own_runs import corrected
 from stepwatch.estimator.workload import Workload, least_flops_per_iteration
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.links import CARDS_PER_NODE, link_bytes_per_s

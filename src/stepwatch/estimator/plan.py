@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from stepwatch.errors import InputError, UsageError
-from stepwatch.estimator import history
+from stepwatch.estimator import own_runs
 from stepwatch.estimator.constants import LAYER_WEIGHTS
 from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.memory import fits, largest_batch_size
@@ -133,7 +133,7 @@ def plan(
         flops = flops_per_token(workload.n_params) * workload.tokens_per_iteration
         floor_s = flops / least * found.floor_step_s
         least, found = flops, replace(found, floor_step_s=min(floor_s, found.step_s.low))
-    if (learned := history.note(found)) is not None:
+    if (learned := own_runs.note(found)) is not None:
         notes.append(learned)
     if gpu.remark is not None:
         notes.append(gpu.remark)

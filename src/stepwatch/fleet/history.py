@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from stepwatch.estimator.history import History, learning_from
+from stepwatch.estimator.own_runs import History, learning_from
 from stepwatch.estimator.workload import Workload
 from stepwatch.fleet.store import Store
 from stepwatch.gpus import Gpu

@@ -11,7 +11,7 @@ from stepwatch.i18n import clean, say, say_all
 from stepwatch.messages import Message
 from stepwatch.presenters.document import ALWAYS, Block, Bullets, Document, Headline, Labelled, Progress, Text, word
 from stepwatch.presenters.page_wording import on_page
-from stepwatch.presenters.run_sentences import BADGES, forecast, slow_row, speed, step_known, verdict_headline
+from stepwatch.presenters.run_sentences import BADGES, forecast, slow_row, speed, verdict_headline
 from stepwatch.presenters.screen import Line
 from stepwatch.presenters.terminal import TerminalWriter
 from stepwatch.units import MEGA, Interval
@@ -146,8 +146,8 @@ def _left(look: Look) -> Message | None:
     if look.done or not len(a.run.iterations):
         return forecast(a)
     if look.remaining_s is None:
-        return forecast(a) if step_known(a) else None
-    if not step_known(a) and a.forecast.basis == "log":
+        return forecast(a) if a.costs.step_known else None
+    if not a.costs.step_known and a.forecast.basis == "log":
         return Message("The log shows too little to say how long the run will take.")
     left = look.remaining_s
     # Ends to three digits, so that they do not change with every breath.
@@ -164,7 +164,7 @@ def _rows(look: Look, card: Reading | None) -> Iterator[tuple[Message, tuple[Mes
         yield Message("Last line"), (text,), look.late
     if look.ratio is not None and goes_on:
         yield Message("Now"), (_speed(look),), look.slow
-    known = a is not None and step_known(a)
+    known = a is not None and a.costs.step_known
     if a is not None and known and len(a.run.iterations):
         yield Message("Speed"), speed(a, short=True), False
     if look.evaluation is not None and goes_on:

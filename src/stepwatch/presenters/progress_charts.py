@@ -10,7 +10,7 @@ from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.document import Table, cells, count, time, time_range
-from stepwatch.presenters.run_sentences import rows_between, step_known
+from stepwatch.presenters.run_sentences import rows_between
 from stepwatch.presenters.thinning import stretches
 from stepwatch.presenters.vega import Plot, Spec, rounded
 from stepwatch.units import Interval
@@ -119,7 +119,7 @@ def machine(a: Analysis, language: str) -> Plot | None:
 def forecast(a: Analysis, language: str) -> Plot | None:
     """The time that has passed at each iteration, and how it will go on; None where nothing is ahead or can be told."""
     f = a.forecast
-    if f.done or not (step_known(a) or f.basis == "estimate"):
+    if f.done or not (a.costs.step_known or f.basis == "estimate"):
         return None
     if f.max_iters is not None and f.remaining_s is not None and f.max_iters > f.last_iteration:
         end, remaining = f.max_iters, f.remaining_s

@@ -351,7 +351,7 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
         if (a.run.settings.text("device") or "").startswith("cpu"):
             card = "cpu"
         yield doc.Command((*start, f"--gpu {card}"), why)
-    elif a.forecast.max_iters is None and sentences.step_known(a):
+    elif a.forecast.max_iters is None and a.costs.step_known:
         why = Message("To see when the run ends, give its length, for example:")
         length = max(int(float(f"{2 * a.forecast.last_iteration:.0e}")), 1000)  # one digit: it is an example
         yield doc.Command((*start, f"--set max_iters={length}"), why)

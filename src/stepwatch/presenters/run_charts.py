@@ -22,7 +22,6 @@ from stepwatch.presenters.run_sentences import (
     share_text,
     slow_parts,
     slow_row,
-    step_known,
     time_by_part,
 )
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows, stretches
@@ -69,7 +68,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
     # Normal iterations first, so that the slow ones are drawn over them.
     for row in drawn.rows[np.argsort(phases[drawn.rows] != Phase.STEP, kind="stable")].tolist():
         point = {"i": int(number[row]), "t": rounded(float(taken[row])), "p": PHASE_NAMES[int(phases[row])]}
-        if phases[row] != Phase.STEP and step_known(a):
+        if phases[row] != Phase.STEP and a.costs.step_known:
             point |= {part: rounded(seconds) for part, seconds in slow_parts(a, row).items()}
         points.append(point)
 
@@ -168,7 +167,7 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
         found = np.flatnonzero((a.phases.phase == phase) & (taken > 0))
         if len(found):
             typical[phase] = int(found[np.argsort(taken[found], kind="stable")[len(found) // 2]])
-    if not typical or not step_known(a):
+    if not typical or not a.costs.step_known:
         return None
     step_s = a.costs.step_s.mid
     names = {"step": say(Message("Normal iteration"), language)}

@@ -63,10 +63,6 @@ UNKNOWN = Message("–")
 # --- what is known ----------------------------------------------------------------------------------------------
 
 
-def step_known(a: Analysis) -> bool:
-    return bool(a.costs.how.get("step_s") != NOT_SEPARABLE)
-
-
 def share_of(a: Analysis, *parts: str) -> float:
     wall = a.goodput.wall_s
     return sum(a.goodput.parts_s.get(part, 0.0) for part in parts) / wall if wall > 0 else 0.0
@@ -99,7 +95,7 @@ class PartRow:
 
 def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     """Empty where no normal iteration was seen: then nothing can be told apart from it."""
-    if not step_known(a):
+    if not a.costs.step_known:
         return ()
     costs, parts_s = a.costs, a.goodput.parts_s
     warm_up = a.run.settings.flag("compile") is False
@@ -172,7 +168,7 @@ def time_by_part(a: Analysis) -> Table:
 def figures(run: RunReport) -> Iterator[Figure]:
     """Step with its spread, MFU with what is usual, overhead, and when it ends or how long it took."""
     a, t = run.analysis, run.analysis.throughput
-    if step_known(a) and len(a.run.iterations):
+    if a.costs.step_known and len(a.run.iterations):
         note = None
         low, high = a.step_spread_s or (0.0, 0.0)
         if f"{low:.3g}" != f"{high:.3g}":  # as they are said
@@ -193,7 +189,7 @@ def figures(run: RunReport) -> Iterator[Figure]:
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
     other = 1 - share_of(a, "step")
-    if step_known(a) and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALL_SHARE):
+    if a.costs.step_known and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALL_SHARE):
         share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
         note = Message("of the time is not spent on training steps")
         yield Figure(Message("Overhead"), share._replace(params={"share": other}), note)
@@ -205,7 +201,7 @@ def figures(run: RunReport) -> Iterator[Figure]:
     if left is None or a.forecast.done:
         thousand = a.forecast.per_thousand_s
         goes_on = not a.forecast.done and run.verdict.status not in ENDED
-        if goes_on and thousand is not None and step_known(a):
+        if goes_on and thousand is not None and a.costs.step_known:
             more = {"thousand": thousand, "count": 1000}
             yield Figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
     elif run.ends_s is None:
@@ -296,7 +292,7 @@ def forecast(a: Analysis) -> Message:
             "{left:n} of {end:n} iterations are left: {remaining:range}; with the time in this log, {total:range}.",
             left,
         )
-    if f.per_thousand_s is None or not step_known(a):
+    if f.per_thousand_s is None or not a.costs.step_known:
         return Message("The log shows too little to say how long the run will take.")
     return Message("{count:n} more iterations take {thousand:range}.", {"thousand": f.per_thousand_s, "count": 1000})
 
@@ -304,7 +300,7 @@ def forecast(a: Analysis) -> Message:
 def forecast_notes(a: Analysis) -> Iterator[Message]:
     """What the forecast rests on."""
     f = a.forecast
-    if f.done or not step_known(a):
+    if f.done or not a.costs.step_known:
         return
     yield Message("The ranges hold in nine of ten cases, if the machine keeps its speed.")
     if a.costs.eval_s is not None and not a.costs.eval_s.high > 0:
@@ -364,7 +360,7 @@ class SlowRow(NamedTuple):
 
 def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
     """The slow iterations in order, and how many were left out: the first ones and the slowest stay."""
-    if not step_known(a):
+    if not a.costs.step_known:
         return (), 0  # no normal iteration: nothing divides them into parts
     slow = np.flatnonzero(~a.phases.of(Phase.STEP))
     kept = slow
@@ -423,7 +419,7 @@ def rows_between(a: Analysis, first: int, last: int) -> Message:
 
 
 def step_time(a: Analysis) -> Message | None:
-    return time(a.costs.step_s.mid) if step_known(a) else None
+    return time(a.costs.step_s.mid) if a.costs.step_known else None
 
 
 # --- the verdict: a badge, one sentence, and the first thing to do ----------------------------------------------

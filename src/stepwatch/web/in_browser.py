@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from stepwatch.web.questions import reply_to, safely
+from stepwatch.web.replies import reply_to, safely
 from stepwatch.web.wire import Asked
 
 _WARMING = b"iter 0: loss 4.2000, time 100.00ms, mfu 9.00%\n"

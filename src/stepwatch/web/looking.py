@@ -13,7 +13,7 @@ from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.presenters import page_body
 from stepwatch.presenters.look_answer import monitor
 from stepwatch.watch import Live
-from stepwatch.web.questions import refused, values_of
+from stepwatch.web.replies import refused, values_of
 from stepwatch.web.wire import JSON, UNKNOWN_VIEW, Asked, Glance, Reply
 
 _watched: dict[str, _Watched] = {}  # by the name of the view

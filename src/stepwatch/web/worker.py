@@ -13,7 +13,7 @@ import sys
 from stepwatch.platforms import limit_memory
 from stepwatch.web.limits import give_large_blocks_back
 from stepwatch.web.looking import look_at
-from stepwatch.web.questions import reply_to, safely
+from stepwatch.web.replies import reply_to, safely
 from stepwatch.web.wire import LENGTHS, Asked, packed
 
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))

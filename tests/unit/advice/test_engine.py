@@ -22,7 +22,7 @@ from tests.unit.advice.test_advice import (
 )
 
 from stepwatch.advice.case import Case, Proposal
-from stepwatch.advice.logs import heat
+from stepwatch.advice.log_rules import heat
 from stepwatch.advice.schedule import (
     async_saving,
     evaluate_less,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stepwatch.estimator.estimation import estimate
-from stepwatch.estimator.history import History, learning_from, note, posterior
+from stepwatch.estimator.own_runs import History, learning_from, note, posterior
 from stepwatch.estimator.workload import NANOGPT
 from stepwatch.gpus import find_gpu
 

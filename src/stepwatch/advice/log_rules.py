@@ -11,7 +11,7 @@ import numpy as np
 
 from stepwatch.advice.case import Case, Effect, Proposal, Rule
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.costs import MEASURED
 from stepwatch.analysis.findings import SLEEP_RATIO, shows_events
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.throughput import workload_of
@@ -29,7 +29,7 @@ SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects wher
 
 def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
     """None where not even a normal iteration is known."""
-    known = a.costs.how.get("step_s") != NOT_SEPARABLE and a.costs.step_s.mid > 0 and np.isfinite(a.goodput.wall_s)
+    known = a.costs.step_known and a.costs.step_s.mid > 0 and np.isfinite(a.goodput.wall_s)
     if not known or not len(a.run.iterations):
         return None
     settings, gpu = _settings(a), a.throughput.gpu

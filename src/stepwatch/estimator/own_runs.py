@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 History = Callable[["Workload", "Gpu"], Sequence[float]]
 """Of runs like this one the measured step over the expected one."""
 
-LEAST_SPREAD = 0.02  # of the same work from run to run, in a healthy fleet (tests/fleets.py plants up to this)
-# How much runs of one fleet differ, as a part of how wrong the estimator may be, and as many runs as that is worth
-# beside what they show themselves: nine of ten next runs then lie inside, from the first own run on.
-USUAL_SPREAD, WORTH = 1 / 3, 3
 _HISTORY: ContextVar[History | None] = ContextVar("history", default=None)
 
 
@@ -61,8 +57,12 @@ def corrected(found: Estimate, workload: Workload, gpu: Gpu) -> Estimate:
 def posterior(seen: Sequence[float], prior: float) -> tuple[float, float]:
     """Middle and standard deviation of the next one, all logarithms, if the true middle was expected at 0 ± prior."""
     count, mean = len(seen), sum(seen) / len(seen)
-    squares = WORTH * (prior * USUAL_SPREAD) ** 2 + sum((one - mean) ** 2 for one in seen)
-    spread = max(math.sqrt(squares / (WORTH + count - 1)), LEAST_SPREAD)
+    # Runs of one fleet usually differ by a third of how wrong the estimator may be, which counts as much as three runs:
+    # nine of ten next runs then lie inside, from the first own run on. The same work differs by 2 % from run to run in
+    # a healthy fleet (tests/fleets.py plants up to this).
+    usual, worth = prior / 3, 3
+    squares = worth * usual**2 + sum((one - mean) ** 2 for one in seen)
+    spread = max(math.sqrt(squares / (worth + count - 1)), 0.02)
     certain, doubt = count / spread**2, 1 / prior**2
     return mean * certain / (certain + doubt), min(math.hypot(math.sqrt(1 / (certain + doubt)), spread), prior)
 

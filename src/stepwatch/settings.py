@@ -183,7 +183,6 @@ _KINDS_OF_STATEMENT: Mapping[type[ast.stmt], str] = {
     ast.AugAssign: "+=",
     ast.Try: "try",
 }
-_LARGEST_NUMBER = 1e18
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -235,7 +234,7 @@ def _value_of(node: ast.expr, names: Mapping[str, Value], depth: int) -> Value:
                 raise NotPlain("power too large")
             try:
                 result: int | float = _OPERATORS[type(op)](first, second)
-                plain = not isinstance(result, complex) and abs(result) <= _LARGEST_NUMBER
+                plain = not isinstance(result, complex) and abs(result) <= 1e18
             except (ArithmeticError, TypeError) as error:
                 raise NotPlain(str(error)[:40]) from error
             if not plain:

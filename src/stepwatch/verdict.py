@@ -373,19 +373,16 @@ def _waiting(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def _held_back(evidence: Evidence) -> Verdict | None:
-    """By its machine, where that was sampled."""
+def _slow(evidence: Evidence) -> Verdict | None:
+    """The machine holds it back, where that was sampled; or it is slower than others are on this card."""
     use = evidence.analysis.machine
     for cause in use.causes if use is not None else ():
         if cause.slows and cause.severity == WARNING:
             return Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
+    for code in evidence.noticed("slower_than_expected", "low_mfu"):
+        advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
+        return _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
     return None
-
-
-def _slow(evidence: Evidence) -> Verdict | None:
-    code, *_ = evidence.noticed("slower_than_expected", "low_mfu")
-    advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
-    return _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
 
 
 def _levels(a: Analysis) -> list[float]:
@@ -590,8 +587,7 @@ _RULES: tuple[tuple[Callable[[Evidence], Verdict | None], tuple[str, ...]], ...]
     (_asleep, ("sleep",)),
     (_stalling, ("stall", "late_data", "late_ranks")),
     (_waiting, ("data_wait",)),
-    (_held_back, ()),
-    (_slow, ("slower_than_expected", "low_mfu")),
+    (_slow, ()),
     (_slowing, ("regime_change", "drift")),
     (_unsteady, ("regime_change", "uneven_steps")),
     (_overhead, ()),

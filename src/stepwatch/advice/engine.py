@@ -41,21 +41,19 @@ class AdviceList:
 
     def alternatives_to(self, position: int) -> tuple[int, ...]:
         """The positions of those that add little once this one is done: it acts on the same, or was the last before."""
-        return tuple(
-            other
-            for other, advice in enumerate(self.advice)
-            if advice.remedy and not self.chosen[other] and self._instead_of(other) == position
-        )
-
-    def _instead_of(self, position: int) -> int | None:
-        one = self.advice[position]
-        kept = [place for place in range(position) if self.chosen[place]]
-        same = [
-            place
-            for place in kept
-            if set(self.advice[place].change) & set(one.change) or self.advice[place].acts_on == one.acts_on is not None
-        ]
-        return next(iter(same or kept[-1:]), None)
+        found = []
+        for other, advice in enumerate(self.advice):
+            if not advice.remedy or self.chosen[other]:
+                continue
+            before = [(place, self.advice[place]) for place in range(other) if self.chosen[place]]
+            same = [
+                (place, one)
+                for place, one in before
+                if set(one.change) & set(advice.change) or one.acts_on == advice.acts_on is not None
+            ]
+            if any(place == position for place, _ in (same[:1] or before[-1:])):
+                found.append(other)
+        return tuple(found)
 
 
 def advise(of: Analysis | Plan) -> tuple[Advice, ...]:

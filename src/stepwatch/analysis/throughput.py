@@ -13,6 +13,7 @@ from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import median
 from stepwatch.estimator.ceilings import normal_mfu
+from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Run
 from stepwatch.settings import ModelShape, Origin, Settings, flops_per_token
@@ -20,7 +21,6 @@ from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimation import Estimate
-    from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
 
 
@@ -148,9 +148,7 @@ def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
 
 
 def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
-    """What the run computes; None where the log does not tell it, or contradicts itself."""
-    from stepwatch.estimator.workload import Workload
-
+    """What the run computes; None where the log does not show it, or contradicts itself."""
     # The tokens of an iteration, and a shape: stated, or nanoGPT's default that its parameter count confirms.
     settings, stated_params = run.settings, run.settings.number("n_params")
     batch = settings.count("batch_size") and settings.count("gradient_accumulation_steps")

@@ -327,10 +327,7 @@ def compare(request: CompareRequest) -> Comparison:
 
 
 MOST_EXCERPTS = 40
-"""Of each run: the slowest iterations, the first one and the last; with what follows, 40 kB at most."""
-_LONGEST_BYTES = 200
-_BEFORE, _AFTER = 3, 1
-"""Lines: an evaluation and its checkpoint are printed before the time of their iteration."""
+"""Of each run: the slowest iterations, the first one and the last; at five lines each 40 kB at most."""
 
 
 def excerpts_of(a: Analysis, text: bytes) -> Excerpts:
@@ -344,16 +341,16 @@ def excerpts_of(a: Analysis, text: bytes) -> Excerpts:
     last = len(iterations) - 1
     if a.run.faults:
         places.setdefault(last, [int(iterations.line[last])]).append(a.run.faults[-1].line)
-    wanted = {
-        row: {near for at in lines for near in range(at - _BEFORE, at + _AFTER + 1)} for row, lines in places.items()
-    }
+    # An evaluation and its checkpoint are printed before the time of their iteration.
+    wanted = {row: {near for at in lines for near in range(at - 3, at + 2)} for row, lines in places.items()}
+    longest = 200  # bytes of a line
     texts: dict[int, str] = {}
     line = begin = 0
     for number in sorted(set().union(*wanted.values())):
         if number >= 0:
             begin, line = place_of_line(text, number - line, begin), number
             end = text.find(b"\n", begin)
-            texts[number] = text[begin : end if end >= 0 else len(text)][:_LONGEST_BYTES].decode("utf-8", "replace")
+            texts[number] = text[begin : end if end >= 0 else len(text)][:longest].decode("utf-8", "replace")
     return {
         row: tuple(LogLine(number + 1, texts[number]) for number in sorted(near) if texts.get(number, "").strip())
         for row, near in wanted.items()

@@ -41,9 +41,6 @@ DEBUG = "STEPWATCH_DEBUG"
 _KEEP_THREADS = {"calibrate", "run", "sample", "train"}
 """Commands that compute with torch, or start a program that inherits our environment."""
 
-_FEWEST_TO_COLLECT = 100_000
-"""Objects between two searches for cycles: more than a short answer makes, and some megabytes."""
-
 
 def complain(problems: Iterable[Notice], language: str | None = None) -> None:
     """On standard error: one line for what is wrong, one for what to do."""
@@ -121,8 +118,9 @@ class _Commands(click.Group):
         # Only these need threads of linear algebra, and starting them takes longer than most answers.
         if not _KEEP_THREADS & set(sys.argv[1:2]):
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # Modules are most of what a short answer allocates, and none of them is garbage, not even at the end.
-        gc.set_threshold(_FEWEST_TO_COLLECT)
+        # Modules are most of what a short answer allocates, and none of them is garbage, not even at the end: cycles
+        # are searched for after more new objects than a short answer makes, which are some megabytes.
+        gc.set_threshold(100_000)
         atexit.register(gc.freeze)
         debugging = bool(os.environ.get(DEBUG))
         try:

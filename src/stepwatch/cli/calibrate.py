@@ -6,12 +6,11 @@ import sys
 
 import click
 
-from stepwatch.cli.commands import options_of, speaking, write
+from stepwatch.cli.commands import deliver, options_of, speaking
 from stepwatch.errors import InputError
 from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import View, render
 
 
 @click.command(name="calibrate")
@@ -49,4 +48,4 @@ def command(
 
         found = calibrate(device, directory, compiles=not no_compile, told=report)
         save_calibration(found)
-        write(render(found, form, language, View(colour=False if output is not None else None)), output, language)
+        deliver(found, language, form, output)

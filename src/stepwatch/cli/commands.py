@@ -22,8 +22,7 @@ from stepwatch.presenters import Typed, View, render
 from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
-    from stepwatch.answers import Answer
-    from stepwatch.fleet_report import FleetReport
+    from stepwatch.presenters import Answer
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -180,9 +179,9 @@ def checked_output(
     return tuple(files), output
 
 
-def deliver(answer: Answer | FleetReport, language: str, form: str, output: str | None, **shown: Any) -> None:
-    """The answer in its form, after what should be said beside it."""
-    complain(answer.notices, language)
+def deliver(answer: Answer, language: str, form: str, output: str | None, **shown: Any) -> None:
+    """The answer in its form, after the notices that it has."""
+    complain(getattr(answer, "notices", ()), language)
     view = View(colour=None if output is None else False, **shown)
     write(render(answer, form, language, view), output, language, form)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwatch.answers import cards
-from stepwatch.cli.commands import options_of, speaking, write
-from stepwatch.presenters import View, render
+from stepwatch.cli.commands import deliver, options_of, speaking
 
 
 @click.command(name="gpus")
@@ -21,4 +20,4 @@ def command(name: str | None, lang: str | None, form: str, output: str | None) -
     with speaking(lang) as language:
         found = cards(name)
         answer = found if name is None else found[0]
-        write(render(answer, form, language, View(colour=False if output is not None else None)), output, language)
+        deliver(answer, language, form, output)

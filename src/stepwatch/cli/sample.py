@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -77,12 +76,8 @@ def command(
             raise InputError(Message("there is nothing to go on with"), Message("give some text with --start"))
         for _ in range(num_samples):
             new = continued(model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, device=here)
-            _print(text, vocabulary.pieces(new))
-
-
-def _print(start: str, pieces: Iterator[str]) -> None:
-    sys.stdout.write(start)
-    for piece in pieces:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write(f"\n{END}\n")
+            sys.stdout.write(text)
+            for piece in vocabulary.pieces(new):
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+            sys.stdout.write(f"\n{END}\n")

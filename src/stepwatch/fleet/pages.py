@@ -67,7 +67,7 @@ def _table(asked: FleetRequest) -> doc.Table:
         figures = (count(cards or 1), step, share(mfu), hours(spent) if spent is not None else UNKNOWN, share(steps))
         shown.append((word(source), BADGES[Status(verdict)], *words, *figures))
     links = tuple(f"?{urlencode({'source': row[0], 'run_index': row[1]})}" for row in rows)
-    return doc.Table(head, "llllllrrrrr", cells(shown), doc.ALWAYS, links=links, judged=1)
+    return doc.Table(head, "llllllrrrrr", cells(shown), doc.Priority.ALWAYS, links=links, judged=1)
 
 
 def _run(store: str, language: str, source: str, index: int) -> str:

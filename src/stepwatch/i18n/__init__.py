@@ -22,7 +22,6 @@ __all__ = ["LANGUAGES", "calling_them_epochs", "joined", "language_from_environm
 LANGUAGES = tuple(TABLE)
 _CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
 _CONTROL = Pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-_LONGEST_WORD = 120
 _BEFORE_NO_SPACE, _AFTER_NO_SPACE = "。，、：；？）」", "（「"
 _HAN = Pattern(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _PLACEHOLDER = Pattern(r"(\{[^}]*\})")
@@ -120,7 +119,7 @@ class _Spoken(NamedTuple):
 def clean(text: object) -> str:
     """Text from outside as it may be repeated: without control characters, on one line, not too long."""
     plain = _CONTROL.sub("", str(text).replace("\n", " ").replace("\t", " "))
-    return plain if len(plain) <= _LONGEST_WORD else plain[: _LONGEST_WORD - 1] + "…"
+    return plain if len(plain) <= 120 else plain[:119] + "…"
 
 
 def _ints(values: Sequence[int], language: str) -> str:

@@ -24,7 +24,6 @@ NOT_TAKEN = {
     *("flash", "fused", "world_size", "vocab_size", "activation_checkpointing"),
     *("tokens_per_iter", "n_params", "mtbf_hours"),
 }
-"""Of the time with nanoGPT's defaults: a smaller gain is not worth a sentence."""
 
 
 # --- the document -----------------------------------------------------------------------------------------------
@@ -178,7 +177,7 @@ def changes(advised: AdviceList, *, pressing: bool = False) -> Iterator[doc.Sect
     for number, position in enumerate(shown, start=1):
         below = (_change(advised, other, folded=True) for other in alternatives[position])
         found = _change(advised, position, tuple(below), number=number)
-        brief = doc.Text((), "change", brief=(found.heading, saves(advised, position)), priority=doc.PRESSING)
+        brief = doc.Text((), "change", brief=(found.heading, saves(advised, position)), priority=doc.Priority.PRESSING)
         yield found._replace(blocks=(brief, *found.blocks)) if position == first else found
 
 

@@ -157,7 +157,6 @@ _HATCHES = {
     "compile": "M3 4H5", "warm-up": "M3 4H5", "unexplained": "M4 0V8M0 4H8",
 }  # fmt: skip
 """What is drawn over the colour of a part in squares of 8 pixels, for those who see no difference between colours."""
-_FINEST = 250  # of the width: two pixels on a phone
 
 
 def stacked_bar(found: Sequence[PartRow], name: str, language: str) -> str:
@@ -167,14 +166,14 @@ def stacked_bar(found: Sequence[PartRow], name: str, language: str) -> str:
     """
     known = [part for part in found if part.share > 0]
     hatches, rects, items = [], [], []
-    begin = 0
-    for part, length in zip(known, shared_out([part.share for part in known], _FINEST), strict=True):
+    begin, finest = 0, 250  # parts of the width: two pixels each on a phone
+    for part, length in zip(known, shared_out([part.share for part in known], finest), strict=True):
         own, colour = f"{name}-{part.part}", vega.PART_COLOURS[part.part]
         hatches.append(
             f'<pattern id="{own}" width="8" height="8" patternUnits="userSpaceOnUse">'
             f'<rect width="8" height="8" fill="{colour}"/><path class="hatch" d="{_HATCHES[part.part]}"/></pattern>'
         )
-        place = f'x="{100 * begin / _FINEST:g}%" width="{100 * length / _FINEST:g}%"'
+        place = f'x="{100 * begin / finest:g}%" width="{100 * length / finest:g}%"'
         rects.append(f'<rect {place} height="28" fill="url(#{own})"/>')
         begin += length
         texts = (escape(held(say(text, language))) for text in (part.name, time(part.seconds), share_text(part.share)))

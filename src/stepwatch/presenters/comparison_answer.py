@@ -29,7 +29,7 @@ def comparison_document(c: Comparison) -> doc.Document:
     head = (Message("Part"), Message("Before"), Message("After"), Message("Ratio"))
     settings = tuple(tuple(map(word, row)) for row in settings_rows(c))
     settings_head = (Message("Setting"), Message("Before"), Message("After"))
-    changed = doc.Table(settings_head, "lll", cells(settings), doc.ALWAYS)
+    changed = doc.Table(settings_head, "lll", cells(settings), doc.Priority.ALWAYS)
     return doc.Document(
         Message("Two runs side by side"),
         (doc.Headline(((headline(c),),), alarm=c.failed, badge=BADGES[c.verdict]),),
@@ -39,8 +39,8 @@ def comparison_document(c: Comparison) -> doc.Document:
                 Message("What differs"),
                 (
                     _bullets(c.doubts),
-                    doc.Text(certainty(c), priority=doc.ALWAYS),
-                    doc.Table(head, "lrrr", cells(rows(c)), doc.ALWAYS),
+                    doc.Text(certainty(c), priority=doc.Priority.ALWAYS),
+                    doc.Table(head, "lrrr", cells(rows(c)), doc.Priority.ALWAYS),
                     *(doc.Chart(name=name, draw=partial(_plot, c, name)) for name in ("step", "parts")),
                 ),
             ),
@@ -58,7 +58,7 @@ def _plot(c: Comparison, name: str, language: str) -> Plot:
 
 
 def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:
-    return doc.Bullets(tuple(doc.Text((message,), priority=doc.ALWAYS) for message in messages))
+    return doc.Bullets(tuple(doc.Text((message,), priority=doc.Priority.ALWAYS) for message in messages))
 
 
 def headline(c: Comparison) -> Message:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.messages import Message
@@ -21,16 +22,23 @@ if TYPE_CHECKING:
     from stepwatch.presenters.vega import Plot
     from stepwatch.run import Floats, Ints
 
-# Priorities. Between them is room for an order: MORE + 1 comes after MORE.
-ALWAYS = 0
-MAIN = 10
-PRESSING = 20  # warnings, and the one change that pays most
-REMARK = 30
-ASSUMED = 40
-TALLER = 50  # a chart of more than its least height
-MORE = 60
-GAP = 70  # an empty line before remarks and before the command
-EXTRA = 80
+
+class Priority(IntEnum):
+    """What comes onto the first screen before what; between them is room for an order: MORE + 1 comes after MORE."""
+
+    ALWAYS = 0
+    MAIN = 10
+    PRESSING = 20
+    """Warnings, and the one change that pays most."""
+    REMARK = 30
+    ASSUMED = 40
+    TALLER = 50
+    """A chart of more than its least height."""
+    MORE = 60
+    GAP = 70
+    """An empty line before remarks and before the command."""
+    EXTRA = 80
+
 
 # Options and nanoGPT's setting names are set as code, as one would type them.
 _NAMES = "|".join(sorted((name for name in KINDS if "_" in name), key=len, reverse=True))
@@ -61,7 +69,7 @@ class Headline(NamedTuple):
     paragraphs: tuple[tuple[Message, ...], ...]
     alarm: bool = False
     badge: Badge | None = None
-    priority: int | None = ALWAYS
+    priority: int | None = Priority.ALWAYS
 
 
 class Text(NamedTuple):
@@ -159,7 +167,7 @@ class Command(NamedTuple):
 
     arguments: tuple[str, ...]
     why: Message | None = None
-    priority: int | None = ALWAYS
+    priority: int | None = Priority.ALWAYS
 
 
 class Quoted(NamedTuple):
@@ -199,7 +207,7 @@ class Progress(NamedTuple):
     name: str
     where: Message
     share: float | None
-    priority: int | None = ALWAYS
+    priority: int | None = Priority.ALWAYS
 
 
 Block = Headline | Text | Bullets | Figures | Shares | Table | Labelled | Code | Command | Quoted | Chart | Progress

@@ -32,8 +32,8 @@ def fleet_document(report: FleetReport) -> doc.Document:
             doc.Section("hours", Message("Where the GPU hours went"), (_hours(report),)),
             doc.Section("changes", Message("What saves most"), (_changes(report),)),
             doc.Section("slow", Message("Slow against their like"), tuple(_suspects(report))),
-            doc.Section("groups", Message("By group"), (_groups(tuple(map(word, report.by)), report.groups, doc.MAIN),)),
-            doc.Section("weeks", Message("By week"), (_groups((Message("Week"),), report.weeks, doc.MORE + 6),)),
+            doc.Section("groups", Message("By group"), (_groups(tuple(map(word, report.by)), report.groups, doc.Priority.MAIN),)),
+            doc.Section("weeks", Message("By week"), (_groups((Message("Week"),), report.weeks, doc.Priority.MORE + 6),)),
             doc.Section("jobs", Message("Jobs with restarts"), (_jobs(report),)),
             doc.Section("status", Message("Status of the runs"), (_statuses(report),)),
             doc.Section("failed", Message("What failed"), (_causes(report),)),
@@ -82,7 +82,7 @@ def suspect_text(suspect: Suspect) -> Iterator[Message]:
 def _hours(report: FleetReport) -> doc.Table:
     head = (Message("Part"), Message("GPU hours"), Message("Share"))
     rows = ((PARTS[part.part], hours(part.hours), share(part.share)) for part in report.shares)
-    return doc.Table(head, "lrr", cells(rows), doc.ALWAYS)
+    return doc.Table(head, "lrr", cells(rows), doc.Priority.ALWAYS)
 
 
 def _changes(report: FleetReport) -> doc.Table:
@@ -91,13 +91,13 @@ def _changes(report: FleetReport) -> doc.Table:
         (change.text, count(change.runs), Message("{low:figure}–{high:figure} h", {"low": change.hours.low, "high": change.hours.high}))
         for change in report.changes
     )
-    return doc.Table(head, "lrr", cells(rows), doc.MAIN)
+    return doc.Table(head, "lrr", cells(rows), doc.Priority.MAIN)
 
 
 def _suspects(report: FleetReport) -> Iterator[doc.Block]:
     if not report.suspects:
-        yield doc.Text((_HEALTHY,), priority=doc.MORE)
-    items = tuple(doc.Text(tuple(suspect_text(suspect)), "warning", priority=doc.PRESSING) for suspect in report.suspects)
+        yield doc.Text((_HEALTHY,), priority=doc.Priority.MORE)
+    items = tuple(doc.Text(tuple(suspect_text(suspect)), "warning", priority=doc.Priority.PRESSING) for suspect in report.suspects)
     yield doc.Bullets(items)
 
 
@@ -125,7 +125,7 @@ def _jobs(report: FleetReport) -> doc.Table:
         (word(job.name), count(job.starts), count(job.redone), _lost(job), doc.time(job.wall_s), share(job.goodput))
         for job in report.jobs[:MOST_ROWS]
     )
-    return doc.Table(head, "lrrrrr", cells(rows), doc.MORE, fit=doc.Fit(left_out=(4,), name=0, state=0))
+    return doc.Table(head, "lrrrrr", cells(rows), doc.Priority.MORE, fit=doc.Fit(left_out=(4,), name=0, state=0))
 
 
 def _lost(job: Job) -> Message:
@@ -134,7 +134,7 @@ def _lost(job: Job) -> Message:
 
 def _statuses(report: FleetReport) -> doc.Table:
     rows = ((BADGES[Status(status)], count(number)) for status, number in report.statuses.items())
-    return doc.Table((Message("Status"), Message("Runs")), "lr", cells(rows), doc.MORE + 1, judged=0)
+    return doc.Table((Message("Status"), Message("Runs")), "lr", cells(rows), doc.Priority.MORE + 1, judged=0)
 
 
 def _causes(report: FleetReport) -> doc.Table:
@@ -143,7 +143,7 @@ def _causes(report: FleetReport) -> doc.Table:
         (word(cause.cause), count(cause.number), hours(cause.hours) if cause.of_run else UNKNOWN, word(cause.example))
         for cause in report.causes[:MOST_ROWS]
     )
-    return doc.Table(head, "lrrl", cells(rows), doc.MORE + 2, fit=doc.Fit(left_out=(2,), name=3, state=0))
+    return doc.Table(head, "lrrl", cells(rows), doc.Priority.MORE + 2, fit=doc.Fit(left_out=(2,), name=3, state=0))
 
 
 def _speeds(report: FleetReport) -> doc.Table:
@@ -152,7 +152,7 @@ def _speeds(report: FleetReport) -> doc.Table:
         (word(speed.gpu), count(speed.runs), hours(speed.hours), share(speed.mfu), share(speed.expected_mfu))
         for speed in report.speeds[:MOST_ROWS]
     )
-    return doc.Table(head, "lrrrr", cells(rows), doc.MORE + 3)
+    return doc.Table(head, "lrrrr", cells(rows), doc.Priority.MORE + 3)
 
 
 def _scaling(report: FleetReport) -> doc.Table:
@@ -164,7 +164,7 @@ def _scaling(report: FleetReport) -> doc.Table:
         )
         for scale in report.scaling[:MOST_ROWS]
     )
-    return doc.Table(head, "llrrrr", cells(rows), doc.MORE + 4, fit=doc.Fit(left_out=(3,), name=0, state=0))
+    return doc.Table(head, "llrrrr", cells(rows), doc.Priority.MORE + 4, fit=doc.Fit(left_out=(3,), name=0, state=0))
 
 
 def _held(report: FleetReport) -> Iterator[doc.Block]:
@@ -174,4 +174,4 @@ def _held(report: FleetReport) -> Iterator[doc.Block]:
             "Of {runs:n} runs that are over, {inside:pct} ended within the interval that was forecast at 10 % of their iterations; 90 % is what it claims. The middle was off by {error:pct} in the median.",
             facts,
         )
-        yield doc.Text((text,), priority=doc.MORE + 5)
+        yield doc.Text((text,), priority=doc.Priority.MORE + 5)

@@ -25,7 +25,6 @@ from stepwatch.presenters.vega import Spec
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-LONGEST_TITLE = 70  # letters; a tab shows fewer, a list of files about as many
 LANGUAGE_NAMES = {code: language.name for code, language in TABLE.items()}
 _STYLES = {"warning": "alert", "aside": "source"}
 _TEXTS = {
@@ -105,7 +104,8 @@ def title_of(document: doc.Document, language: str) -> str:
     answer = next(headlines, None) or document.title
     text = say(answer, language) if answer is not None else ""
     first = re.split(r"(?<=[.!?])\s|;\s|。|；", text, maxsplit=1)[0].rstrip(".")
-    said = first if cell_width(first) <= LONGEST_TITLE else wrapped_words(first, LONGEST_TITLE)[0] + " …"
+    longest = 70  # letters; a tab shows fewer, a list of files about as many
+    said = first if cell_width(first) <= longest else wrapped_words(first, longest)[0] + " …"
     about = clean(document.about or "")
     return joined(filter(None, (about and about + TABLE[language].colon, said)))
 

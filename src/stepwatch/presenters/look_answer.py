@@ -9,7 +9,7 @@ from typing import Any
 from stepwatch.gpus.driver import Reading
 from stepwatch.i18n import clean, say, say_all
 from stepwatch.messages import Message
-from stepwatch.presenters.document import ALWAYS, Block, Bullets, Document, Headline, Labelled, Progress, Text, word
+from stepwatch.presenters.document import Block, Bullets, Document, Headline, Labelled, Priority, Progress, Text, word
 from stepwatch.presenters.page_wording import on_page
 from stepwatch.presenters.run_sentences import BADGES, forecast, slow_row, speed, verdict_headline
 from stepwatch.presenters.screen import Line
@@ -19,7 +19,6 @@ from stepwatch.verdict import Status
 from stepwatch.watch import CAUSE, CRASHED, DIVERGED, SILENCE, STOPPED, Ahead, Look, Occurrence
 
 MOST_EVENTS = 5
-_SLOW_RATIO = 1.03
 _STATUS = {
     CRASHED: Status.CRASHED, CAUSE: Status.CRASHED, DIVERGED: Status.DIVERGED, STOPPED: Status.STOPPED,
     SILENCE: Status.STOPPED,
@@ -55,11 +54,11 @@ def look_document(look: Look, card: Reading | None = None, *, most_events: int =
         blocks.append(Headline(((left,),)))
     events = look.events[len(look.events) - min(most_events, len(look.events)) :]
     told = (
-        Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), priority=ALWAYS)
+        Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), priority=Priority.ALWAYS)
         for event in events
         if grave is None or event.message != grave.text
     )
-    return Document(None, (*blocks, Labelled(tuple(_rows(look, card)), ALWAYS), Bullets(tuple(told))))
+    return Document(None, (*blocks, Labelled(tuple(_rows(look, card)), Priority.ALWAYS), Bullets(tuple(told))))
 
 
 def progress_line(look: Look, language: str) -> str:
@@ -184,7 +183,7 @@ def _rows(look: Look, card: Reading | None) -> Iterator[tuple[Message, tuple[Mes
 def _speed(look: Look) -> Message:
     assert look.analysis is not None
     facts = {"now": look.recent_step_s, "normal": look.analysis.costs.step_s.mid, "ratio": look.ratio}
-    if look.ratio is not None and (look.ratio > _SLOW_RATIO or look.ratio < 1 / _SLOW_RATIO):
+    if look.ratio is not None and not 1 / 1.03 <= look.ratio <= 1.03:
         return Message("{now:time} per iteration, {ratio:x} times the normal {normal:time}.", facts)
     return Message("{now:time} per iteration, which is normal.", facts)
 

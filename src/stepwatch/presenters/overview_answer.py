@@ -53,13 +53,13 @@ def of_directory(report: Report) -> tuple[doc.Block, ...]:
         tuple(head[column] for column in kept),
         "".join("rllllrrrrr"[column] for column in kept),
         cells([row[column] for column in kept] for row in rows),
-        doc.ALWAYS,
+        doc.Priority.ALWAYS,
         fit=doc.Fit(left_out=left_out, name=1, state=2),
         links=_links(report),
         judged=2,
     )
     remarks = [finding for finding in report.remarks if finding.code not in {"several_runs", "unstarted"}]
-    told = (doc.Text((), finding.severity, brief=(finding.message,), priority=doc.ALWAYS) for finding in remarks)
+    told = (doc.Text((), finding.severity, brief=(finding.message,), priority=doc.Priority.ALWAYS) for finding in remarks)
     return (_headline(report), table, *told)
 
 
@@ -92,9 +92,9 @@ def of_log(report: Report, chosen: int) -> tuple[doc.Block, ...]:
     return (
         _headline(report),
         doc.Table(
-            head, "rlrrr", cells(rows), doc.ALWAYS, strong=strong, shown=shown, links=_links(report), judged=1
+            head, "rlrrr", cells(rows), doc.Priority.ALWAYS, strong=strong, shown=shown, links=_links(report), judged=1
         ),
-        doc.Text((), "aside", brief=(*more, below), priority=doc.ALWAYS),
+        doc.Text((), "aside", brief=(*more, below), priority=doc.Priority.ALWAYS),
     )  # fmt: skip
 
 

@@ -23,17 +23,17 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     plan = report.plan
     rows = tuple(sentences.part_rows(plan))
     head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
-    parts = doc.Table(head, "lrrr", cells(rows), doc.ALWAYS, strong=len(rows) - 1)
+    parts = doc.Table(head, "lrrr", cells(rows), doc.Priority.ALWAYS, strong=len(rows) - 1)
     guesses = tuple(sentences.assumed(plan))
     told = (
-        *(doc.Text((message,), "warning", priority=doc.PRESSING) for message in sentences.warnings(plan)),
-        *(doc.Text((message,), "notice", priority=doc.REMARK) for message in report.remarks),
-        *(doc.Text((message,), "notice", priority=doc.EXTRA) for message in sentences.notices(plan)),
+        *(doc.Text((message,), "warning", priority=doc.Priority.PRESSING) for message in sentences.warnings(plan)),
+        *(doc.Text((message,), "notice", priority=doc.Priority.REMARK) for message in report.remarks),
+        *(doc.Text((message,), "notice", priority=doc.Priority.EXTRA) for message in sentences.notices(plan)),
     )
     ask = sentences.next_option(plan, why=why)
-    speed = doc.Text(sentences.speed(plan), label=Message("Speed"), priority=doc.MAIN)
-    memory = doc.Text(sentences.memory(plan), label=Message("Memory"), priority=doc.MAIN)
-    assumed = doc.Text((), label=Message("Assumed"), brief=guesses, priority=doc.ASSUMED)
+    speed = doc.Text(sentences.speed(plan), label=Message("Speed"), priority=doc.Priority.MAIN)
+    memory = doc.Text(sentences.memory(plan), label=Message("Memory"), priority=doc.Priority.MAIN)
+    assumed = doc.Text((), label=Message("Assumed"), brief=guesses, priority=doc.Priority.ASSUMED)
     time_chart = doc.Chart(name="parts", draw=partial(_plot, "parts", plan))
     memory_chart = doc.Chart(name="memory", draw=partial(_plot, "memory", plan))
     terms_head = (Message("Term"), Message("Time"), Message("Share"))

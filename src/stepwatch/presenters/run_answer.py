@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from stepwatch.report import Report, RunReport
 
 
-MOST_UNREAD = 20
 MOST_OPEN_RUNS = 4
 """These are open and get charts; of more only the worst and the longest, since charts of fifty would help nobody."""
 
@@ -123,12 +123,12 @@ def _run(
     lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
-    lead.append(doc.Figures(tuple(sentences.figures(run)), doc.ALWAYS))
-    spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.ALWAYS)
+    lead.append(doc.Figures(tuple(sentences.figures(run)), doc.Priority.ALWAYS))
+    spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.Priority.ALWAYS)
     warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
     fine = doc.Text(())
     if run.fine:
-        fine = doc.Text((Message("Checked and fine: {all:said}.", {"all": run.fine}),), priority=doc.EXTRA)
+        fine = doc.Text((Message("Checked and fine: {all:said}.", {"all": run.fine}),), priority=doc.Priority.EXTRA)
     applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
     advised = run.advice if run.advice is not None and run.advice.advice else None
     changes = tuple(advice_answer.changes(advised, pressing=True)) if advised is not None else ()
@@ -152,7 +152,7 @@ def _run(
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
         doc.Section("machine", Message("What the machine did"), (chart("machine"),) if a.machine is not None else ()),
-        doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.MAIN),)),
+        doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.Priority.MAIN),)),
         doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
         doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
         doc.Section(
@@ -190,7 +190,7 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
     )
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
     marks = tuple(sentences.PART_MARKS[row.part] for row in found)
-    yield doc.Table(head, "lrdrr", cells(rows), doc.ALWAYS, marks=marks)
+    yield doc.Table(head, "lrdrr", cells(rows), doc.Priority.ALWAYS, marks=marks)
     if any(row.part == "data" for row in found):
         yield doc.Text((Message("The cost of a step includes what it waits for its data; its share does not."),))
     if a.costs.pair_s is not None and sentences.separable(a):
@@ -240,9 +240,9 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
     changes = run.advice is not None and any(advice.remedy for advice in run.advice.advice)
     spare = 4 - len(warnings) - changes - bool(others)  # findings on the first screen
-    priorities = {id(finding): doc.ALWAYS for finding in warnings}
-    priorities |= {id(finding): doc.REMARK for finding in others[:1] if finding.severity == NOTICE}
-    priorities |= {id(finding): doc.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
+    priorities: dict[int, int] = {id(finding): doc.Priority.ALWAYS for finding in warnings}
+    priorities |= {id(finding): doc.Priority.REMARK for finding in others[:1] if finding.severity == NOTICE}
+    priorities |= {id(finding): doc.Priority.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
     texts = (
         (finding, doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding))))
         for finding in ranked
@@ -272,9 +272,9 @@ def _settings(a: Analysis) -> doc.Table:
 
 def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
     """Lines that no pattern understood, counted from 1; shown only where the reader asked for them."""
-    unread = (line for a in analyses for line in sorted((*a.run.unread, *a.run.outside))[:MOST_UNREAD])
-    lines = [(line.line + 1, clean(line.text)) for line in unread]
-    found: doc.Block = doc.Quoted(tuple(lines[:MOST_UNREAD])) if lines else doc.Text((Message("None."),))
+    unread = (line for a in analyses for line in sorted((*a.run.unread, *a.run.outside)))
+    lines = [(line.line + 1, clean(line.text)) for line in islice(unread, 20)]
+    found: doc.Block = doc.Quoted(tuple(lines)) if lines else doc.Text((Message("None."),))
     return (doc.Section("unread", Message("Lines that were not understood"), (found,), asked=True),)
 
 
@@ -313,7 +313,7 @@ def understood_blocks(understood: Understood) -> tuple[doc.Block, ...]:
     if understood.unit and understood.word:
         names = {"word": understood.word, "unit": understood.unit}
         said.append(Message("The time is the figure behind “{word:word}”, in {unit:word}.", names))
-    return tuple(doc.Text((message,), "aside", priority=doc.ALWAYS) for message in said)
+    return tuple(doc.Text((message,), "aside", priority=doc.Priority.ALWAYS) for message in said)
 
 
 def _time(understood: Understood, line: ReadLine) -> Message:

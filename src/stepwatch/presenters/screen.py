@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from io import StringIO
 from typing import Literal, NamedTuple
 
 from stepwatch.presenters.typesetting import cell_width, cut, held, longest_word, padded, wrapped, wrapped_words
@@ -17,7 +18,6 @@ from stepwatch.presenters.typesetting import cell_width, cut, held, longest_word
 SCREEN_LINES = 25
 MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
 """Of iterations, by the letter of what they include."""
-PIPE_WIDTH = 80
 WIDEST = 100
 WIDEST_TABLE = 200
 NARROWEST = 40
@@ -201,12 +201,13 @@ def shortened(names: Sequence[str], most: int) -> list[str]:
 
 def width_of_output(widest: int = WIDEST) -> int:
     """The terminal's, within reason; 80 columns for a pipe."""
+    of_pipe = 80
     if not _on_terminal():
-        return PIPE_WIDTH
+        return of_pipe
     try:
         width = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
     except (OSError, ValueError):
-        width = PIPE_WIDTH
+        width = of_pipe
     return max(NARROWEST, min(width, widest))
 
 
@@ -218,19 +219,7 @@ def shown(lines: list[Line], width: int, colour: bool | None) -> str:
     """As text for the output: painted on a terminal, plain elsewhere; `colour` False or True decides otherwise."""
     if not (_on_terminal() if colour is None else colour):
         return printable("".join(line.text.rstrip() + "\n" for line in lines))
-    return printable(_painted(lines, width, colour="NO_COLOR" not in os.environ))
-
-
-def printable(text: str) -> str:
-    """Lone surrogates of an odd file name or setting cannot be written to any output."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _painted(lines: list[Line], width: int, *, colour: bool) -> str:
-    """The lines with rich's escape codes, in the colours that this terminal can show."""
-    from io import StringIO
-
-    from rich.console import Console
+    from rich.console import Console  # a pipe does not wait for it
     from rich.text import Text
 
     stream = StringIO()
@@ -238,7 +227,7 @@ def _painted(lines: list[Line], width: int, *, colour: bool) -> str:
         file=stream,
         width=width,
         force_terminal=True,
-        no_color=not colour,
+        no_color="NO_COLOR" in os.environ,
         force_jupyter=False,
         legacy_windows=False,
         highlight=False,
@@ -250,4 +239,9 @@ def _painted(lines: list[Line], width: int, *, colour: bool) -> str:
         text = Text.assemble(*line.pieces)
         text.rstrip()
         console.print(text)
-    return stream.getvalue()
+    return printable(stream.getvalue())
+
+
+def printable(text: str) -> str:
+    """Lone surrogates of an odd file name or setting cannot be written to any output."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -79,18 +79,18 @@ class TerminalWriter:
         if not items:
             return self.whole(document)
         self._lay_out(items)
-        limited = any(item.priority != doc.ALWAYS for item in items)
-        always = sum(len(item.lines) for item in items if item.priority == doc.ALWAYS)
+        limited = any(item.priority != doc.Priority.ALWAYS for item in items)
+        always = sum(len(item.lines) for item in items if item.priority == doc.Priority.ALWAYS)
         room = SCREEN_LINES - always if limited else math.inf
         chart = next((item for item in items if item.group == "chart"), None)
         height, reserved, crowded = LEAST_CHART_HEIGHT, 0, False
         steps: list[tuple[int, int, _Item | None]] = [(item.priority, at, item) for at, item in enumerate(items)]
-        steps += [(doc.TALLER, 0, None)] * (5 - LEAST_CHART_HEIGHT) + [(doc.GAP, 0, None)]
+        steps += [(doc.Priority.TALLER, 0, None)] * (5 - LEAST_CHART_HEIGHT) + [(doc.Priority.GAP, 0, None)]
         for priority, _, item in sorted(steps, key=lambda step: step[:2]):
-            if item is not None and (priority == doc.ALWAYS or len(item.lines) <= room):
+            if item is not None and (priority == doc.Priority.ALWAYS or len(item.lines) <= room):
                 item.chosen = True
-                room -= len(item.lines) if priority != doc.ALWAYS else 0
-            elif item is None and priority == doc.GAP:
+                room -= len(item.lines) if priority != doc.Priority.ALWAYS else 0
+            elif item is None and priority == doc.Priority.GAP:
                 reserved = max(min(len(_gaps(items)), int(min(room, SCREEN_LINES))), 0)
                 room -= reserved
             elif item is not None:

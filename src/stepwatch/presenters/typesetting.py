@@ -72,20 +72,7 @@ def wrapped_words(text: str, width: int, *, cut_words: bool = False) -> list[str
     """The lines of a text, broken between words and between the characters of scripts that have no spaces."""
     if _is_narrow(text):
         lines = textwrap.wrap(text, max(width, 1), break_long_words=cut_words, break_on_hyphens=False) or [""]
-    else:
-        lines = _broken(text, width, cut_words=cut_words)
-    return [line.replace("\u00a0", " ") for line in lines]
-
-
-def _is_narrow(text: str) -> bool:
-    return text.isascii() or not any(east_asian_width(character) in "WF" for character in text)
-
-
-def _atoms(text: str) -> Iterator[str]:
-    return (found.group() for found in _ATOM.finditer(text))
-
-
-def _broken(text: str, width: int, *, cut_words: bool) -> list[str]:
+        return [line.replace("\u00a0", " ") for line in lines]
     lines, line = [], ""
     for atom in _atoms(text):
         if line and cell_width(line + atom) > width:
@@ -95,4 +82,12 @@ def _broken(text: str, width: int, *, cut_words: bool) -> list[str]:
         while cut_words and cell_width(line) > width:
             lines.append(cut(line, width))
             line = line[len(lines[-1]) :]
-    return [*lines, line]
+    return [line.replace("\u00a0", " ") for line in (*lines, line)]
+
+
+def _is_narrow(text: str) -> bool:
+    return text.isascii() or not any(east_asian_width(character) in "WF" for character in text)
+
+
+def _atoms(text: str) -> Iterator[str]:
+    return (found.group() for found in _ATOM.finditer(text))

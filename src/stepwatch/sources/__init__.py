@@ -79,14 +79,14 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
     path = os.fspath(path)
     try:
         if not os.path.isdir(path):
-            source = _opened(path, limit)
+            source = plain_file(path, limit=limit)
             if not source.text.startswith(RECORD):
                 return source
-            whole = whole_record(source.text, path, lambda file: _opened(file, limit).text)
+            whole = whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text)
             return _with_ranks(source._replace(text=whole), path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
         if is_run_directory(path):
-            return _opened(os.path.join(path, LOG_FILE), limit)
+            return plain_file(os.path.join(path, LOG_FILE), limit=limit)
         files = wandb_files(path)
         metrics = mlflow_files(path)
         if metrics:
@@ -94,26 +94,21 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
         if files is None:  # any other directory cannot be read (Windows would call it a lack of permission)
             return Source(name, _events(event_files(path), limit))
         output, beside = files
-        text = _opened(output, limit).text if output is not None else b""
-        return Source(name, text, tuple(_opened(file, limit) for file in beside))
+        text = plain_file(output, limit=limit).text if output is not None else b""
+        return Source(name, text, tuple(plain_file(file, limit=limit) for file in beside))
     except OSError as error:
         raise unreadable(path, error) from error
 
 
 def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """The pieces of a rotated log as one text, given the oldest first."""
-    texts = [_opened(path, limit).text for path in paths]
+    texts = [plain_file(path, limit=limit).text for path in paths]
     whole = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
     source = Source(printable(os.path.basename(paths[-1])), whole)
     try:
         return _with_ranks(source, paths[-1], limit) if whole.startswith(RECORD) else source
     except OSError as error:
         raise unreadable(paths[-1], error) from error
-
-
-def plain_file(path: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    """One file, without what belongs to it."""
-    return _opened(path, limit)
 
 
 def from_event_files(files: Sequence[str], name: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
@@ -133,8 +128,8 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
         raise unreadable("-", error) from error
 
 
-def _opened(path: str, limit: int) -> Source:
-    """Fails under its own name, whichever file of a run it is."""
+def plain_file(path: str, *, limit: int) -> Source:
+    """One file, without what belongs to it. Fails under its own name, whichever file of a run it is."""
     try:
         with open(path, "rb") as stream:
             text = normalise(read_bytes(stream, limit))
@@ -145,13 +140,13 @@ def _opened(path: str, limit: int) -> Source:
 
 
 def _with_ranks(source: Source, path: str, limit: int) -> Source:
-    texts = ranks_beside(path, lambda file: _opened(file, limit).text)
+    texts = ranks_beside(path, lambda file: plain_file(file, limit=limit).text)
     return source._replace(beside=tuple(Source(printable(os.path.basename(file)), text) for file, text in texts))
 
 
 def _mlflow_lines(file: str, tag: str, limit: int) -> bytes:
     """The lines of a metric with its name behind them, or a parameter on one line."""
-    text = _opened(file, limit).text
+    text = plain_file(file, limit=limit).text
     kind, _, name = printable("_".join(tag.split())).partition("/")
     if kind == "params":
         return b"param %b %b\n" % (name.encode("utf-8", "replace"), text.strip().partition(b"\n")[0])
@@ -162,7 +157,7 @@ def _mlflow_lines(file: str, tag: str, limit: int) -> bytes:
 def _events(files: Sequence[str], limit: int) -> bytes:
     events = b""
     for file in files:
-        text = _opened(file, limit - len(events)).text
+        text = plain_file(file, limit=limit - len(events)).text
         events += text if is_event_file(text) else b""
     if not events:
         raise IsADirectoryError

@@ -159,7 +159,6 @@ RECORD = b'{"stepwatch":'  # how a file of the recorder begins
 RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
 _CONTINUED = b'"continued":true}'
 _MOST_PIECES = 10_000
-_HEAD_BYTES = 1 << 10
 
 Texts = Callable[[str], bytes]
 """The text of a file, by its path."""
@@ -206,7 +205,7 @@ def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
         leader = found["stem"] + (found["suffix"] or "") if found is not None else ""
         try:
             file = os.path.join(place, leader) if leader in there else ""
-            beside = os.path.isfile(file) and head_of(file, _HEAD_BYTES).startswith(RECORD)
+            beside = os.path.isfile(file) and head_of(file, 1024).startswith(RECORD)
         except (OSError, StepwatchError):  # told where it is itself looked at
             beside = False
         if not beside:

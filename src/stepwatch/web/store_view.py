@@ -19,7 +19,6 @@ from stepwatch.web.security import sent
 from stepwatch.web.wire import complaint, spoken
 
 _ASKED = ("where", "since", "by", "source", "run_index")
-_LONGEST = 4000  # characters of a query
 _PAGE = """<!DOCTYPE html>
 <html lang="{language}">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>stepwatch</title>
@@ -43,7 +42,7 @@ class StoreView:
     async def respond(self, request: Request) -> Response:
         if self._options.store is None:
             raise HTTPException(404)
-        asked = {name: value[:_LONGEST] for name in _ASKED if (value := request.query_params.get(name))}
+        asked = {name: value[:4000] for name in _ASKED if (value := request.query_params.get(name))}
         language = spoken(request.query_params.get("lang"), self._options.language)
         command = ("-m", "stepwatch.fleet.pages", self._options.store, language, json.dumps(asked))
         async with self._free:

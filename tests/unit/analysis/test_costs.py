@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tests.recorded import Planted
 from tests.recorded import Record as Recorded
 
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.analysis.costs import _Beliefs, _divided, _quantiles, _Typical, _with_and_without
+from stepwatch.analysis.costs import _Beliefs, _divided, _log_density, _quantiles, _Typical, _with_and_without
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.ceilings import Belief
 from stepwatch.gpus import find_gpu
@@ -313,14 +314,14 @@ def test_an_evaluation_is_the_first_iteration_without_its_warm_up(
     longest: float, evaluation: tuple[float, ...]
 ) -> None:
     """Of 1 s, of 8 s at most and never nearly all of it; a first evaluation may be 15 % faster than later ones."""
-    found, saved = _divided(_Typical(100.0, 0.0, EXACT), NO_BELIEFS, longest)
+    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), NO_BELIEFS, longest)
     assert (found.how, saved.how) == ("combined", "combined")
     assert _digits(found.seconds) == pytest.approx(evaluation)
     assert _digits(saved.seconds) == pytest.approx([100 - end for end in reversed(evaluation)])
 
 
 def test_where_nothing_divides_an_evaluation_from_its_save_the_save_is_the_smaller_part() -> None:
-    found, saved = _divided(_Typical(100.0, 0.0, EXACT), NO_BELIEFS, None)
+    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), NO_BELIEFS, None)
     assert _digits(found.seconds) == pytest.approx([0, 85, 100])
     assert _digits(saved.seconds) == pytest.approx([0, 15, 100])
 
@@ -336,7 +337,7 @@ def test_where_no_step_was_seen_a_row_may_be_anything_in_it() -> None:
 @pytest.mark.parametrize(("beyond_s", "how"), [(0.55, "combined"), (0.61, "measured")])
 def test_a_save_is_measured_where_it_is_two_and_a_half_times_its_doubt(beyond_s: float, how: str) -> None:
     """Of 0.23 s: two errors of 0.1 s."""
-    alone, saving = (_Typical(5.0 + more, 0.1, EXACT) for more in (0.0, beyond_s))
+    alone, saving = (_Typical(Interval.exactly(5.0 + more), 0.1, EXACT) for more in (0.0, beyond_s))
     assert _with_and_without(alone, saving, Belief(1.0, 0.75))[1].how == how
 
 
@@ -368,6 +369,14 @@ def test_a_run_that_jumps_to_a_slower_level_has_a_speed_at_its_start(saves: bool
     costs = analyse(read(from_text("\n".join(lines)))[0]).costs
     assert costs.eval_s is not None
     assert costs.eval_s.low >= 0
+
+
+def test_a_belief_is_log_normal() -> None:
+    belief, normal = Belief(2.0, 0.5), NormalDist(math.log(2.0), 0.5)
+    densities = _log_density(belief, np.array([0.5, 3.0, 2.0]))
+    for seconds, found in zip((0.5, 3.0), densities, strict=False):
+        there, middle = normal.pdf(math.log(seconds)) / seconds, normal.pdf(math.log(2.0)) / 2.0
+        assert found - densities[2] == pytest.approx(math.log(there / middle))
 
 
 if __name__ == "__main__":

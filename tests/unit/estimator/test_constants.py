@@ -12,7 +12,6 @@ import pytest
 from benchmarks.fit_estimator import rows
 
 from stepwatch.estimator.ceilings import (
-    Belief,
     checkpoint_prior,
     evaluation_prior,
     forward_share,
@@ -318,13 +317,6 @@ def test_a_belief_about_saving_does_not_rule_out_a_hard_disk() -> None:
     assert belief is not None
     slow_s = checkpoint_bytes(Workload(stated_params=124e6)) / (0.1 * GIGA)
     assert math.log(slow_s / belief.median_s) / belief.spread < NormalDist().inv_cdf(0.995)
-
-
-def test_a_belief_is_log_normal() -> None:
-    belief, normal = Belief(2.0, 0.5), NormalDist(math.log(2.0), 0.5)
-    for seconds in (0.5, 3.0):
-        there, middle = normal.pdf(math.log(seconds)) / seconds, normal.pdf(math.log(2.0)) / 2.0
-        assert belief.log_density(seconds) - belief.log_density(2.0) == pytest.approx(math.log(there / middle))
 
 
 def test_when_only_better_losses_save_a_run_saves_between_seldom_and_always() -> None:

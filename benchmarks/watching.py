@@ -119,7 +119,7 @@ def play(record: Record) -> list[Guess]:
 def _with(run, told):  # type: ignore[no-untyped-def]
     from dataclasses import replace
 
-    return replace(run, settings=run.settings.beneath(told))
+    return replace(run, settings=run.settings.overridden_by(told))
 
 
 def _played(record: Record, live, bar, clock: _Clock) -> Iterator[Guess]:  # type: ignore[no-untyped-def]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 class Message(NamedTuple):
     """An English template with named placeholders and the values for them.
 
-    A placeholder may carry a kind, `{cost:time}`, that tells how the value is written in the reader's
+    A placeholder may carry a kind, `{cost:time}`, that says how the value is written in the reader's
     locale; `stepwatch.i18n` knows the kinds. With `many`, the English plural, and `n`, the count that
     chooses between them.
     """

@@ -1,4 +1,4 @@
-"""What Linux, macOS and Windows do differently. Elsewhere nobody asks which of them it is, but to choose words."""
+"""What Linux, macOS and Windows do differently. Other modules ask for the system only to choose words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO
 from stepwatch.patterns import Pattern
 
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""For os.open: a pipe that nobody writes to or reads does not hold us up. Windows has no such files in a directory."""
+"""For os.open: does not wait for the other end of a named pipe. Windows has none in a directory."""
 
 
 def claim(descriptor: int) -> bool:
@@ -62,7 +62,7 @@ def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> N
 
 
 def opened_to_follow(path: str, *, waiting: bool = True) -> BinaryIO:
-    """A log for reading that its writer may rename or remove meanwhile; `waiting` for one who writes to a pipe.
+    """A log for reading that its writer may rename or remove while it is open; `waiting` for one who writes to a pipe.
 
     Raises OSError.
     """

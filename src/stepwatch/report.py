@@ -61,7 +61,7 @@ class Report:
     unstarted: tuple[Run, ...] = ()
     """Runs among the others that never came to an iteration; numbered after them."""
     inputs: tuple[str, ...] = ()
-    """What was handed in, as it may be shown: names and relative paths, never a place in somebody's home."""
+    """What was handed in, as it may be shown: names and relative paths, never an absolute one."""
     notices: tuple[Notice, ...] = ()
 
     @property

@@ -28,7 +28,7 @@ def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
 
 def usual_distance(numbers: Ints) -> int | None:
     """How far most rows are apart; None where no distance is that of most, or two rows are all there is."""
-    apart = np.diff(np.sort(numbers[:5000]))  # the start of a long log tells it as well as all of it
+    apart = np.diff(np.sort(numbers[:5000]))  # the start of a long log is enough
     gaps, counts = np.unique(apart[apart > 0], return_counts=True)
     if len(apart) < 2 or not 2 * counts.max(initial=0) > counts.sum():
         return None
@@ -42,7 +42,7 @@ class Timing(StrEnum):
     SPANS_STEP = "step"  # the training step alone
     SPANS_LOG_INTERVAL = "log interval"  # an average over the iterations since the last line
     CUMULATIVE = "cumulative"
-    SPANS_RUN = "run"  # the log tells the time of the whole run, or of its epochs, only: the mean of all their steps
+    SPANS_RUN = "run"  # the log has only the time of the whole run, or of its epochs: the mean of all their steps
 
 
 class Start(StrEnum):
@@ -163,7 +163,7 @@ class Evaluation(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A save; `at` is None where no line tells the iteration."""
+    """A save; `at` is None where no line names the iteration."""
 
     line: int
     at: int | None = None

@@ -1,4 +1,4 @@
-"""What the machine did meanwhile: figures on one clock, as columns."""
+"""What the machine did during a run: figures on one clock, as columns."""
 
 from __future__ import annotations
 

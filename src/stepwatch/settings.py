@@ -101,9 +101,9 @@ class Settings(Mapping[str, Setting]):
     def __len__(self) -> int:
         return len(self.entries)
 
-    def beneath(self, stronger: Settings) -> Settings:
-        """These settings with the stronger ones laid over them."""
-        return Settings({**self.entries, **stronger.entries})
+    def overridden_by(self, others: Settings) -> Settings:
+        """These settings; where the others say something, what they say."""
+        return Settings({**self.entries, **others.entries})
 
     def number(self, name: str) -> float | None:
         setting = self.entries.get(name)

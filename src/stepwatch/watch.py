@@ -1,4 +1,4 @@
-"""A run while it goes on: fed line by line, looked at whenever somebody looks.
+"""A run in progress: fed line by line, analysed whenever it is looked at.
 
 The log is never read again. What the analysis needs is kept in bounded form: every slow iteration, the first ones and
 the latest, and of the normal ones between them a sample that is even over the run. `analyse()` is the same as for a
@@ -52,7 +52,7 @@ STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE, CRASHED, 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """Something that happened while somebody watched."""
+    """Something that happened during the watch."""
 
     kind: str
     at_s: float
@@ -175,7 +175,7 @@ class Live:
         self._analysed_line_at = 0.0
         self._watching = False
         self._history = False
-        """Nothing came since somebody watches."""
+        """No line came since the watch began."""
         self._ended = False
         self._verdict: Verdict | None = None
         self._said: Verdict | None = None
@@ -339,7 +339,7 @@ class Live:
             self._analysis = self._verdict = None
             self._not_before = now_s + 100 * (self._stopwatch() - begin)
             return
-        # While somebody watches, silence is measured in lines that are due; what is older than that had ended before.
+        # During a watch, silence is measured in lines that are due; what is older than that had ended before.
         old = not self._watching and self._line_at is not None and now_s - self._line_at > HOUR_S
         self._verdict = judge(self._analysis, now_s=now_s if old else None, ended=self._ended)
         self._analysed_line_at = self._line_at if self._line_at is not None else now_s
@@ -475,7 +475,7 @@ def _recent_step_s(a: Analysis) -> float | None:
 
 
 def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead | None]:
-    """And the next checkpoint: after it, if it saves; where only better losses are saved nobody knows."""
+    """And the next checkpoint: after it, if it saves; unknown where only better losses are saved."""
     interval, last, forecast = a.phases.eval_interval, int(a.run.iterations.number[-1]), a.forecast
     if not interval or not a.costs.step_measured or (forecast.max_iters is not None and not forecast.evals_ahead):
         return None, None

@@ -64,8 +64,8 @@ def test_more_evaluations_never_shorten_a_forecast(seed: int, factor: int) -> No
     interval = analyse(run).phases.eval_interval
     if interval is None or interval % factor or run.settings.get("eval_interval") is None:
         return
-    often = run.settings.beneath(Settings.of(Origin.USER, {**far, "eval_interval": interval // factor}))
-    seldom = run.settings.beneath(Settings.of(Origin.USER, far))
+    often = run.settings.overridden_by(Settings.of(Origin.USER, {**far, "eval_interval": interval // factor}))
+    seldom = run.settings.overridden_by(Settings.of(Origin.USER, far))
     one, other = analyse(replace(run, settings=seldom)), analyse(replace(run, settings=often))
     assert one.forecast.remaining_s is not None
     assert other.forecast.remaining_s is not None

@@ -182,7 +182,7 @@ def test_hostile_config_is_answered_at_once(text: str) -> None:
 
 def test_stronger_settings_win_and_keep_their_origin() -> None:
     log = Settings.of(Origin.LOG, {"max_iters": 5, "batch_size": 8})
-    merged = log.beneath(Settings.of(Origin.USER, {"max_iters": 9}))
+    merged = log.overridden_by(Settings.of(Origin.USER, {"max_iters": 9}))
     assert (merged["max_iters"].value, merged["max_iters"].origin) == (9, Origin.USER)
     assert merged["batch_size"].origin is Origin.LOG
     assert len(merged) == 2

@@ -367,7 +367,7 @@ def test_a_trainer_that_stops_at_a_limit_of_time_is_not_stopped(said: str, statu
 
 def test_an_end_that_the_reader_gives_is_no_plan() -> None:
     (run,) = read(from_text(text_of(TRAINERS["nanogpt"].lines(steady(60), header=False))))
-    settings = run.settings.beneath(Settings.of(Origin.USER, {"max_iters": 9000}))
+    settings = run.settings.overridden_by(Settings.of(Origin.USER, {"max_iters": 9000}))
     found = judge(analyse(replace(run, settings=settings, written_s=1.5e9)), now_s=LATER)
     assert found.status is Status.HEALTHY
 

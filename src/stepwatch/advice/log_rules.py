@@ -63,13 +63,13 @@ def _settings(a: Analysis) -> Settings:
         gaps = np.diff(sorted({event.at for event in a.run.evaluations}))
         interval = int(np.median(gaps)) if len(gaps) > 1 else None
     if interval and "eval_interval" not in found:
-        found = found.beneath(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
+        found = found.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
     if not a.run.traits.has_nanogpt_settings:
         return found
     if "always_save_checkpoint" not in found and len(a.run.checkpoints) < a.evaluations_done - 1:
-        found = found.beneath(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
+        found = found.overridden_by(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
     assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
-    return Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(found)
+    return Settings.of(Origin.FORMAT_DEFAULT, assumed).overridden_by(found)
 
 
 def _prices(a: Analysis) -> Prices:

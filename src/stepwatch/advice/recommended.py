@@ -89,7 +89,7 @@ def too_large(usual: Plan) -> InputError:
 
 
 def _planned(given: Settings, chosen: Mapping[str, Value], usual: Plan) -> Plan:
-    settings = given.beneath(Settings.of(Origin.INFERRED, chosen))
+    settings = given.overridden_by(Settings.of(Origin.INFERRED, chosen))
     return plan(settings, usual.gpu, gpu_origin=usual.gpu_origin, link=usual.link)
 
 

@@ -40,11 +40,11 @@ class Analysis:
     throughput: Throughput
     forecast: Forecast
     expected: Estimate | None = None
-    """What the estimator expects of this run on this card, where the log tells enough."""
+    """What the estimator expects of this run on this card, where the log says enough."""
     ranks: Ranks | None = None
     """The processes of the run beside each other, where several left a record."""
     machine: MachineUse | None = None
-    """What the machine did meanwhile, where it was sampled."""
+    """What the machine did, where it was sampled."""
     bill: Bill | None = None
     """What it cost, where energy was sampled or a price is given."""
     findings: tuple[Finding, ...] = ()
@@ -88,7 +88,7 @@ class Analysis:
             return len(self.run.evaluations)
         logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
         done = logged + phases.unlogged_evals.total + (phases.trailing is not None) + phases.first_evaluates
-        # Where each mean has one in it, none of them is told apart.
+        # Where each mean has one in it, none of them can be separated.
         return done or (len(self.run.evaluations) if self.run.timing in AVERAGES else 0)
 
     @property
@@ -105,7 +105,7 @@ class Analysis:
 def analyse(
     run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None, samples: Samples | None = None
 ) -> Analysis:
-    """Explains a run; `gpu` is the card it ran on, where it is known, `samples` what its machine did meanwhile.
+    """Explains a run; `gpu` is the card it ran on, where it is known, `samples` those of its machine.
 
     Raises NoIterations where there is none and not even an expectation.
     """

@@ -45,7 +45,7 @@ class Changed(NamedTuple):
 
 
 class ComparedCost(NamedTuple):
-    """What one part costs in either run; None where it does not occur or cannot be told."""
+    """What one part costs in either run; None where it does not occur or is unknown."""
 
     name: str
     before: Interval | None
@@ -66,7 +66,7 @@ class Comparison:
     changed: tuple[Changed, ...]
     verdict: Verdict = "not_comparable"
     doubts: tuple[Message, ...] = ()
-    """Why nothing can be told: then they are not comparable, and the ratio no claim."""
+    """Why they are not comparable: then the ratio is no claim."""
     reasons: tuple[Message, ...] = ()
     notes: tuple[Message, ...] = ()
     """What was taken for granted, left out or chosen."""
@@ -180,7 +180,7 @@ def _printed(ratio: float) -> float:
     return round(ratio, 3)
 
 
-# --- what cannot be told ----------------------------------------------------------------------------------------
+# --- what cannot be compared ------------------------------------------------------------------------------------
 
 # What a printed time is, by `Timing`: those of one sentence mean the same.
 _TIMES = {
@@ -227,7 +227,7 @@ def _doubts(c: Comparison) -> Iterator[Message]:
             "A:tokens_per_iter=… --set B:tokens_per_iter=…"
         )
 
-    # Trainers time different things. What single rows hold is told apart; what a mean holds is not.
+    # Trainers time different things. What single rows hold can be separated; what a mean holds cannot.
     one, other = c.before.run, c.after.run
     kinds_differ = _TIMES[one.timing] != _TIMES[other.timing]
     averages_differ = one.holds != other.holds and one.timing in AVERAGES

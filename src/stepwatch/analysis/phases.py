@@ -165,7 +165,7 @@ def _covers(run: Run) -> Ints:
         inner = (gaps[1:-1] == gaps[:-2]) & (gaps[1:-1] == gaps[2:])
         for shift in range(3):
             longer[shift : shift + len(inner)] &= ~inner
-    elapsed = np.diff(run.iterations.stamp_s, prepend=np.nan)  # a clock may bear the mean out
+    elapsed = np.diff(run.iterations.stamp_s, prepend=np.nan)  # a clock may confirm the mean
     longer &= ~(run.iterations.time_s * gaps <= elapsed * 1.1)
     return np.where(longer, usual, gaps)
 

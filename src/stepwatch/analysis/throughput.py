@@ -135,7 +135,7 @@ def flops_behind_mfu(run: Run) -> float | None:
 
 
 def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
-    """None where the log tells too little of the model, or the card is unknown."""
+    """None where the log says too little about the model, or the card is unknown."""
     workload = workload_of(run, gpu) if gpu is not None else None
     if workload is None or gpu is None:
         return None
@@ -160,7 +160,7 @@ def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
     compiles = settings.flag("compile")
     if compiles is None and run.traits.announces_compile and run.has_header:
         compiles = False  # nanoGPT says so when it compiles
-        settings = settings.beneath(Settings.of(Origin.INFERRED, {"compile": compiles}))
+        settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"compile": compiles}))
     try:
         workload, _ = Workload.from_settings(settings, has_bf16=gpu is None or gpu.has_bf16)
         if compiles is None:

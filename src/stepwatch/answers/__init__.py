@@ -50,7 +50,7 @@ class ExplainRequest:
     log_format: str | None = None
     like: str | None = None
     samples: str | None = None
-    """A file with what the machine did meanwhile, or the directory of `stepwatch run`."""
+    """A file of samples of the machine, or the directory of `stepwatch run`."""
     price_per_hour: str | None = None
     price_per_kwh: str | None = None
     max_size: int = LARGEST_EXPANSION_BYTES
@@ -138,7 +138,7 @@ def shown(log: str | Source) -> str:
 
 @contextmanager
 def saying_first(notices: Sequence[Notice]) -> Iterator[None]:
-    """An error in the end does not swallow what should be said before it."""
+    """Adds these notices to an error that is raised inside, so that they are not lost."""
     try:
         yield
     except StepwatchError as error:

@@ -173,7 +173,7 @@ class Known:
         if gpu is None and self._or_this_machine:
             gpu, origin = _graphics_card_here() or (None, None)
         logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
-        settings = run.settings.beneath(self.config).beneath(logged).beneath(self.user)
+        settings = run.settings.overridden_by(self.config).overridden_by(logged).overridden_by(self.user)
         analysis = analyse(replace(run, settings=settings), gpu, origin, samples)
         if samples is None and self._prices == (None, None):
             return analysis

@@ -43,7 +43,7 @@ def advise(request: AdviseRequest) -> AdviceReport:
     cards = request.gpus or count_in(request.gpu)
     config = request.config if isinstance(request.config, str) else None
     if config is not None and os.path.isabs(config):
-        config = os.path.basename(config)  # a path in somebody's home is nobody else's business
+        config = os.path.basename(config)  # a path may name a person
     if request.log is not None:
         from stepwatch.answers.from_logs import explain
 
@@ -88,7 +88,7 @@ def _advice_before(found: Plan, cards: int | None) -> AdviceReport:
 
 
 def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message, ...]]:
-    """The config beneath a named shape, beneath the user's settings; and what is to be said of the config."""
+    """The config, overridden by a named shape and by the user's settings; and remarks on the config."""
     user = assigned(request.settings)
     shape = Settings.of(Origin.USER, named_shape(request.model, request.depth))
     config = request.config
@@ -114,12 +114,12 @@ def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message,
             )
     else:
         settings, remarks = of_config(config)
-    settings = settings.beneath(shape).beneath(user)
+    settings = settings.overridden_by(shape).overridden_by(user)
     dataset = settings.text("dataset")
     is_gpt2 = str(settings.text("init_from")).startswith("gpt2")
     if request.vocabulary is not None and dataset and "vocab_size" not in settings and not is_gpt2:
         size = request.vocabulary(dataset)
-        settings = Settings.of(Origin.CONFIG, {"vocab_size": size} if size is not None else {}).beneath(settings)
+        settings = Settings.of(Origin.CONFIG, {"vocab_size": size} if size is not None else {}).overridden_by(settings)
     return settings, remarks
 
 

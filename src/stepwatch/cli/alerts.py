@@ -60,7 +60,7 @@ class Alert:
             self._failed(getattr(error, "strerror", None) or type(error).__name__)
 
     def check(self) -> None:
-        """Has it failed meanwhile?"""
+        """Has it failed since?"""
         self._is_running()
 
     def close(self) -> None:

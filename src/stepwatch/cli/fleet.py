@@ -45,5 +45,5 @@ def command(
 
 
 def _say_no_more() -> None:
-    """DuckDB 2.0 tells its programmers on standard error, when Python ends, which of its objects are left."""
+    """DuckDB 2.0 lists on standard error, when Python ends, which of its objects are left."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

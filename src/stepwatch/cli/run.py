@@ -1,4 +1,4 @@
-"""`stepwatch run`: any training command, with the machine sampled meanwhile."""
+"""`stepwatch run`: any training command, while the machine is sampled."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def command(
         if pid and not quiet:
             _report(directory, gpu, language)
         if server is not None:
-            server.terminate()  # it waits for nobody, and was to end with us in any case
+            server.terminate()  # it needs no time to end, and ends with us anyway
     sys.exit(code)
 
 

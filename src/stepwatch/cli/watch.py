@@ -97,7 +97,7 @@ def _pass_on(data: bytes) -> None:
 
 
 class Watching:
-    """The loop: what is new, what it means, what is shown, whom to call."""
+    """The loop: reads what is new, analyses it, shows it, and notifies."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Watching:
             raise NoIterations(Message("no iteration found in the log"))
         look = self._live.look(self._clock(), thoroughly=True)
         report = replace(explain_runs(runs, self._known), inputs=(self._name,))
-        if look.grave is not None:  # whoever watched knows more of its end than the lines say
+        if look.grave is not None:  # the watch knows more of its end than the lines say
             report = replace(report, runs=(*report.runs[:-1], replace(report.runs[-1], verdict=look.grave)))
         view = View(colour=self._display.colour, typed=typed((self._log,)))
         self._display.write(str(render(report, "terminal", self._display.language, view)))
@@ -207,7 +207,7 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-# --- whom to call -----------------------------------------------------------------------------------------------
+# --- notifications -----------------------------------------------------------------------------------------------
 
 
 class _Alerts:

@@ -29,7 +29,7 @@ _HALF = {"float16": "bfloat16", "bfloat16": "float16"}
 
 
 class Ceiling(NamedTuple):
-    """FLOP/s of large matrix products, and how they are known: of this card, of its kin, or by a mere rule of thumb."""
+    """FLOP/s of large matrix products: measured on this card, derived from similar cards, or by a rule of thumb."""
 
     flops: float
     basis: Literal["measured", "kin", "guess"]

@@ -261,7 +261,7 @@ def floor_step_s(workload: Workload, gpu: Gpu) -> float | None:
 
 
 def _kind(workload: Workload, known: Machine) -> str:
-    """Which held-out errors tell how wrong this estimate may be."""
+    """Which held-out errors show how wrong this estimate may be."""
     if workload.compile is None or workload.flash is None:
         return "unknown_stack"
     if not workload.compile or known.single_precision:
@@ -269,7 +269,7 @@ def _kind(workload: Workload, known: Machine) -> str:
     if not workload.flash:
         return "no_flash"
     # Of the held-out rows, 20 on cards without a measured ceiling of their own were off by 8.4 % in the median, 29 on
-    # measured ones by 8.2 %: kin is as good. Cards of other makers have no kin.
+    # measured ones by 8.2 %: a similar card is as good. Cards of other makers have none.
     if not known.ceiling_known:
         return "unknown_card"
     return "several" if workload.world_size > 1 else "single"

@@ -40,7 +40,7 @@ Verdict = Literal["impossible", "implausible", "plausible"]
 
 
 class Claim(NamedTuple):
-    """A figure that somebody promised, and what it would take."""
+    """A claimed figure, and what it would take."""
 
     text: str
     step_s: float
@@ -104,12 +104,12 @@ def plan(
     notes: list[Message] = []
     if gpu.segment == "cpu" and settings.text("dtype") != "float32":
         # On a processor train.py computes in float32, whatever dtype says.
-        settings = settings.beneath(Settings.of(Origin.FORMAT_DEFAULT, {"dtype": "float32"}))
+        settings = settings.overridden_by(Settings.of(Origin.FORMAT_DEFAULT, {"dtype": "float32"}))
     dataset = settings.text("dataset") or ""
     if "vocab_size" not in settings and dataset.endswith("_char"):
         # A character-level dataset brings its own small vocabulary in meta.pkl, whatever the config says.
         size = 65 if dataset == "shakespeare_char" else 128  # ASCII
-        settings = settings.beneath(Settings.of(Origin.INFERRED, {"vocab_size": size}))
+        settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"vocab_size": size}))
         if dataset != "shakespeare_char":
             notes.append(
                 Message(
@@ -117,7 +117,7 @@ def plan(
                 )
             )
     if n_gpus is not None:
-        settings = settings.beneath(Settings.of(Origin.USER, {"world_size": n_gpus}))
+        settings = settings.overridden_by(Settings.of(Origin.USER, {"world_size": n_gpus}))
     settings, guessed = _with_shape_and_batch(settings)
     workload, complete = _workload(settings, gpu)
     found = estimate(workload, gpu, link=link)
@@ -194,7 +194,7 @@ def _with_shape_and_batch(settings: Settings) -> tuple[Settings, bool]:
         sizes = range(NANOGPT.batch_size, 0, -1)
         batch = next((size for size in sizes if sequences % size == 0 and sequences // size % cards == 0), 1)
         found: dict[str, Value] = {"batch_size": batch, "gradient_accumulation_steps": sequences // batch}
-        settings = settings.beneath(Settings.of(Origin.INFERRED, found))
+        settings = settings.overridden_by(Settings.of(Origin.INFERRED, found))
 
     n_params = settings.number("n_params")
     if n_params is None or any(name in settings for name in _SHAPE) or settings.text("init_from") in MODELS:
@@ -209,7 +209,7 @@ def _with_shape_and_batch(settings: Settings) -> tuple[Settings, bool]:
     deepest = int((n_params / LAYER_WEIGHTS / WIDTH_PER_LAYER**2) ** (1 / 3))  # without an embedding
     depth = min(range(2, 2 + max(deepest, 1)), key=lambda layers: abs(size(layers) - n_params))
     guess: dict[str, Value] = {"n_layer": depth, "n_head": depth, "n_embd": WIDTH_PER_LAYER * depth}
-    return settings.beneath(Settings.of(Origin.INFERRED, guess)), True
+    return settings.overridden_by(Settings.of(Origin.INFERRED, guess)), True
 
 
 def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
@@ -255,7 +255,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
             Message("give tokens_per_iter alone, as a multiple of block_size"),
             about="settings",
         )
-    return workload, Settings.of(Origin.FORMAT_DEFAULT, assumed).beneath(settings)
+    return workload, Settings.of(Origin.FORMAT_DEFAULT, assumed).overridden_by(settings)
 
 
 def _check(settings: Settings) -> None:

@@ -34,7 +34,7 @@ class Prices(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """How often each thing happens, and how much dearer or cheaper than its price a change makes it."""
+    """How often each thing happens, and by how much a change raises or lowers its price."""
 
     iterations: int
     evaluations: int = 0

@@ -66,7 +66,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """`figures` and `curves` bear the names that docs/calibrate.md explains."""
+    """`figures` and `curves` have the names that docs/calibrate.md explains."""
 
     device: str  # cpu or cuda
     name: str  # of the card as its driver spells it, or of the processor
@@ -105,7 +105,7 @@ class NoCalibration(UnknownGpu):
 
 
 def config_directory(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> str:
-    """Where each system keeps what programs were told: of stepwatch only the calibration."""
+    """The user's configuration directory; stepwatch keeps only the calibration there."""
     home = os.path.expanduser("~")
     if system == "win32":
         return os.path.join(environment.get("APPDATA") or os.path.join(home, "AppData", "Roaming"), "stepwatch")

@@ -3,7 +3,7 @@
 Every figure may fail by itself, on laptops, under WSL, in containers: then it is None and the rest still counts.
 """
 
-# ruff: noqa: N802, the functions bear NVIDIA's own names
+# ruff: noqa: N802, the functions have NVIDIA's own names
 from __future__ import annotations
 
 import os
@@ -273,7 +273,7 @@ class Device:
 
     @property
     def power_limit_w(self) -> float | None:
-        """The limit in force; laptops often tell no other."""
+        """The limit in force; laptops often report no other."""
         enforced = _figure(lambda: self.library.nvmlDeviceGetEnforcedPowerLimit(self.handle), MILLI)
         return enforced or _figure(lambda: self.library.nvmlDeviceGetPowerManagementLimit(self.handle), MILLI)
 
@@ -325,7 +325,7 @@ def _card(device: Device, name: str, count: int, driver_version: str | None) -> 
 
 
 def _gpu(device: Device, name: str) -> Gpu:
-    """From the catalogue, else computed, else with what little the driver tells: unknown peaks stay unknown."""
+    """From the catalogue, else computed, else with what the driver reports: unknown peaks stay unknown."""
     is_whole = device.name == name
     vram_bytes, sm_count = (device.vram_bytes, device.sm_count) if is_whole else (None, None)
     try:

@@ -25,7 +25,7 @@ LINKS_BYTES_PER_S = {
 
 
 def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> float:
-    """One direction of the link that the gradients take: as told, else the fastest that so many cards share."""
+    """One direction of the link that the gradients take: as given, else the fastest that so many cards share."""
     if isinstance(link, (int, float)):
         return float(link)
     if link in LINKS_BYTES_PER_S:

@@ -172,7 +172,7 @@ def _read(name: str) -> Label:
 
 
 def _telling_part(aside: re.Match[str]) -> str:
-    """What remains of a remark in brackets: memory, cores, and the words that tell one card from another."""
+    """What remains of a remark in brackets: memory, cores, and the words that distinguish cards."""
     text = aside[1]
     sizes = [found[0] for pattern in (_MEMORY, _CORES) for found in pattern.finditer(text)]
     tokens = _TOKEN.findall(text)

@@ -1,6 +1,6 @@
-"""Which card a short name means when several cards bear it.
+"""Which card a short name means when several cards have it.
 
-Cards that are told apart only by memory, form factor or core count share a key (see `names.py`). The first
+Cards that differ only in memory, form factor or core count share a key (see `names.py`). The first
 card of the list that fits what was said is taken; whatever else was said (memory, form, VRAM, SM count) decides first.
 """
 

@@ -105,7 +105,7 @@ def _catalogue(language: str) -> gettext.NullTranslations:
 
 
 class _Spoken(NamedTuple):
-    """A value for a placeholder; the kind after the colon tells how it is written in the locale."""
+    """A value for a placeholder; the kind after the colon says how it is written in the locale."""
 
     value: Any
     language: str

@@ -43,7 +43,7 @@ COMPARISON_CHARTS = ("step", "parts")
 
 
 class Typed(NamedTuple):
-    """What the reader typed, where the answer is for nobody else: a report to be passed on keeps paths to itself."""
+    """What the reader typed, where the answer is shown to nobody else: a report that is passed on names no paths."""
 
     logs: tuple[str, ...]
     options: tuple[str, ...] = ()

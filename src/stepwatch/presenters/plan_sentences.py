@@ -341,7 +341,7 @@ def reckoning(plan: Plan) -> Iterator[tuple[Message, tuple[Message, ...]]]:
 
 
 def next_option(plan: Plan, *, why: bool) -> Command | None:
-    """The one option that would tell most more; made of our own names and of numbers alone."""
+    """The one option that would add most to the answer; made of our own names and of numbers alone."""
     repair = _repair(plan)
     if repair is not None:
         return repair

@@ -26,7 +26,7 @@ _PER_SECOND = Message("iterations/s")
 
 
 def throughput(a: Analysis, language: str) -> Plot | None:
-    """Tokens a second where the log tells how many an iteration holds, else iterations a second."""
+    """Tokens a second where the log shows how many an iteration holds, else iterations a second."""
     numbers_, times = a.run.iterations.number, a.run.iterations.time_s
     normal = np.flatnonzero(a.phases.normal & (times > 0))
     if len(normal) < 2:
@@ -117,7 +117,7 @@ def machine(a: Analysis, language: str) -> Plot | None:
 
 
 def forecast(a: Analysis, language: str) -> Plot | None:
-    """The time that has passed at each iteration, and how it will go on; None where nothing is ahead or can be told."""
+    """The time that has passed at each iteration, and how it will go on; None where nothing is ahead or known."""
     f = a.forecast
     if f.done or not (a.costs.step_known or f.basis == "estimate"):
         return None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 MOST_OPEN_RUNS = 4
-"""These are open and get charts; of more only the worst and the longest, since charts of fifty would help nobody."""
+"""These are open and get charts; of more only the worst and the longest, since nobody reads the charts of fifty."""
 
 # Findings that have a place of their own, by the section that they belong to.
 _ABOUT_SLOW = {"evaluation_spikes", "silent_evaluations"}
@@ -330,7 +330,7 @@ _OF_EXPLAIN_ALONE = ("--like", "--log-format", "--max-size")
 
 
 def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | None = None) -> Iterator[doc.Command]:
-    """The one command that would tell most more; nothing where there is nothing left to ask."""
+    """The one command that would add most to the answer; nothing where there is nothing left to ask."""
     a = run.analysis
     command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(given(a)))
     sources = dict.fromkeys(a.run.source or "-" for a in report.analyses)

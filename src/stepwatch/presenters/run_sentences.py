@@ -94,7 +94,7 @@ class PartRow:
 
 
 def part_rows(a: Analysis) -> tuple[PartRow, ...]:
-    """Empty where no normal iteration was seen: then nothing can be told apart from it."""
+    """Empty where no normal iteration was seen: then nothing can be separated from it."""
     if not a.costs.step_known:
         return ()
     costs, parts_s = a.costs, a.goodput.parts_s
@@ -121,7 +121,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
                 how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
                 count=count,
                 seconds=parts_s[part],
-                # What cannot be told apart, and has no time of its own, has no share that is known.
+                # What cannot be separated, and has no time of its own, has no known share.
                 share=share_of(a, part)
                 if a.goodput.iterations and (how != NOT_SEPARABLE or (known and parts_s[part] > 0))
                 else math.nan,
@@ -157,7 +157,7 @@ def share_text(share: float) -> Message:
 
 
 def time_by_part(a: Analysis) -> Table:
-    """Without what nothing tells of, which has no share."""
+    """Without the parts whose share is unknown."""
     rows = ((row.name, time(row.seconds), share_text(row.share)) for row in part_rows(a) if not math.isnan(row.share))
     return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", cells(rows))
 

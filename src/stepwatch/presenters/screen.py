@@ -145,7 +145,7 @@ def fitted(
 ) -> tuple[list[Line], tuple[str, ...]]:
     """As many columns as there is room for, and the heads of the others.
 
-    Those that tell nothing are left out first, then those that tell the same in all rows. What room is left is for the
+    Columns of unknown values are left out first, then those with one value in all rows. What room is left is for the
     names, which lose their middle, and for the states, which may be wrapped.
     """
 

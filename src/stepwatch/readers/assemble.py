@@ -390,7 +390,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
         gaps.pop(0, None)
         if gaps:
             inferred["log_interval"] = max(gaps, key=lambda gap: (gaps[gap], -gap))
-    return Settings.of(Origin.LOG, values).beneath(Settings.of(Origin.INFERRED, inferred))
+    return Settings.of(Origin.LOG, values).overridden_by(Settings.of(Origin.INFERRED, inferred))
 
 
 # --- the records of several processes as the one run that they were ---------------------------------------------

@@ -177,7 +177,7 @@ class LiveReader:
     def _as_known(self, run: Run) -> Run:
         """With the settings and counts of the rows that were let go."""
         stated = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
-        settings = run.settings.beneath(self._inferred).beneath(Settings(stated))
+        settings = run.settings.overridden_by(self._inferred).overridden_by(Settings(stated))
         return replace(
             run, settings=settings, left_out=self._left_out, unread_count=self._unread, outside_count=self._outside
         )

@@ -56,7 +56,7 @@ class Source(NamedTuple):
     name: str
     text: bytes
     beside: tuple[Source, ...] = ()
-    """Files that tell more of the run than its log does."""
+    """Files that say more about the run than its log."""
     written_s: float | None = None
     """When the file was last written to."""
 
@@ -120,7 +120,7 @@ def from_event_files(files: Sequence[str], name: str, *, limit: int = LARGEST_EX
 
 
 def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    if sys.stdin is None:  # closed by whoever started us
+    if sys.stdin is None:  # closed by the process that started us
         return Source("-", b"")
     try:
         return Source("-", normalise(read_bytes(sys.stdin.buffer, limit)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import chain
 from types import ModuleType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
@@ -22,25 +22,16 @@ SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 READ_BYTES = 1 << 20
 
 
-class Packing(NamedTuple):
-    name: str
-    magic: tuple[bytes, ...]
-
-
 _BZIP2 = tuple(b"BZh%d%s" % (level, block) for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90"))
-_PACKINGS = (
-    Packing("gzip", (b"\x1f\x8b",)),
-    Packing("xz", (b"\xfd7zXZ\x00",)),
-    Packing("bzip2", _BZIP2),
-    Packing("zstd", (b"\x28\xb5\x2f\xfd",)),
-)
+_BEGINNINGS = {"gzip": (b"\x1f\x8b",), "xz": (b"\xfd7zXZ\x00",), "bzip2": _BZIP2, "zstd": (b"\x28\xb5\x2f\xfd",)}
 
 
-def packing_of(head: bytes) -> Packing | None:
-    return next((packing for packing in _PACKINGS if head.startswith(packing.magic)), None)
+def packing_of(head: bytes) -> str | None:
+    """How a file is compressed, by its first bytes; None where it is not."""
+    return next((packing for packing, beginnings in _BEGINNINGS.items() if head.startswith(beginnings)), None)
 
 
-def parts(packing: Packing, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+def parts(packing: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     """What the members hold, in pieces of bounded size; of a file that is cut or damaged what comes before."""
     machine, damage = _machine_for(packing)
     data = head + stream.read(READ_BYTES)
@@ -55,13 +46,13 @@ def parts(packing: Packing, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
         data = machine.unused_data  # rotated logs are often several members one after the other
         while len(data) < MAGIC_BYTES and (more := stream.read(READ_BYTES)):
             data += more
-        if packing_of(data) is not packing:
+        if packing_of(data) != packing:
             return
         machine, damage = _machine_for(packing)
 
 
-def beginning(packing: Packing, data: bytes, size: int) -> bytes:
-    """The first bytes of what a file holds, as far as its own first bytes tell."""
+def beginning(packing: str, data: bytes, size: int) -> bytes:
+    """The first bytes of what a file holds, as far as its own first bytes show."""
     found = bytearray()
     for part in parts(packing, data, io.BytesIO()):
         found += part
@@ -70,18 +61,18 @@ def beginning(packing: Packing, data: bytes, size: int) -> bytes:
     return bytes(found[:size])
 
 
-def _machine_for(packing: Packing) -> tuple[Any, type[Exception]]:
+def _machine_for(packing: str) -> tuple[Any, type[Exception]]:
     """What expands one member, in the manner of lzma and bz2, and what it raises where the data is damaged.
 
     A Python may have been built without lzma or bz2, and has its own zstd from 3.14 on.
     """
     try:
-        if packing.name == "gzip":
+        if packing == "gzip":
             return _Gzip(), zlib.error
-        if packing.name == "xz":
+        if packing == "xz":
             lzma = import_module("lzma")
             return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
-        if packing.name == "bzip2":
+        if packing == "bzip2":
             return import_module("bz2").BZ2Decompressor(), OSError
         try:
             own = import_module("compression.zstd")
@@ -91,7 +82,7 @@ def _machine_for(packing: Packing) -> tuple[Any, type[Exception]]:
         return own.ZstdDecompressor(), own.ZstdError
     except ImportError as error:
         raise UnreadableInput(
-            Message("the log is compressed with {name:word}, which this Python cannot expand", {"name": packing.name}),
+            Message("the log is compressed with {name:word}, which this Python cannot expand", {"name": packing}),
             Message("expand it yourself and give the plain log, or for zstd install the package zstandard"),
         ) from error
 
@@ -192,7 +183,7 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
         first = next(expanding, None)
         if first is None:
             raise UnreadableInput(
-                Message("the file looks like {name:word} but cannot be expanded", {"name": packing.name}),
+                Message("the file looks like {name:word} but cannot be expanded", {"name": packing}),
                 Message("expand it yourself and give the plain log"),
             )
         return _up_to(limit, chain((first,), expanding))
@@ -202,7 +193,7 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
     if size > 0:
         stream.seek(0)
         return stream.read(size)
-    # A pipe, or a device: neither tells how much it will give.
+    # A pipe or a device: its size is unknown.
     return _up_to(limit, chain((head,), iter(lambda: stream.read(READ_BYTES), b"")))
 
 

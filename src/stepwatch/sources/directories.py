@@ -46,7 +46,7 @@ def name_of(name: str) -> Name:
 
 
 def groups_of(names: Iterable[str]) -> list[list[tuple[Name, str]]]:
-    """Names that may be pieces of one log, the oldest first; whether they are, only their content tells."""
+    """Names that may be pieces of one log, the oldest first; whether they are, only their content shows."""
     known = {name: name_of(name) for name in names}
     bases = {found.base for name, found in known.items() if name.startswith(found.base)}
     groups: dict[str, list[tuple[Name, str]]] = {}
@@ -66,7 +66,7 @@ PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run
 
 
 def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
-    """The console output of a W&B run and the files that tell more of it; None where the directory is no such run."""
+    """The console output of a W&B run and the files that say more about it; None where the directory is no such run."""
     inner = os.path.join(path, "files")
     place = inner if os.path.isdir(inner) else path
     beside = [file for name in BESIDE if os.path.isfile(file := os.path.join(place, name))]
@@ -206,7 +206,7 @@ def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
         try:
             file = os.path.join(place, leader) if leader in there else ""
             beside = os.path.isfile(file) and head_of(file, 1024).startswith(RECORD)
-        except (OSError, StepwatchError):  # told where it is itself looked at
+        except (OSError, StepwatchError):  # reported where it is read itself
             beside = False
         if not beside:
             yield name

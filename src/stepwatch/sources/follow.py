@@ -67,7 +67,7 @@ class Lines:
     def feed(self, data: bytes) -> bytes:
         if not self._begun:
             data = self._held + data
-            if len(data) < 64 and b"\n" not in data:  # too little to tell the encoding by
+            if len(data) < 64 and b"\n" not in data:  # too little to detect the encoding
                 self._held = data
                 return b""
             encoding = encoding_of(data)
@@ -91,7 +91,7 @@ class Lines:
 
 
 class GrowingFile:
-    """A file by its name: read from its beginning, then whatever is added, under whatever number it comes."""
+    """A file by its name: read from its beginning, then what is added, also where another file takes its name."""
 
     has_end = False
 
@@ -193,7 +193,7 @@ class GrowingFile:
 
 
 class GrowingPipe:
-    """A pipe, read by a thread of its own so that whoever writes never waits for us; `tee` gets every byte at once."""
+    """A pipe, read by a thread of its own so that its writer never waits for us; `tee` gets every byte at once."""
 
     has_end = True
 
@@ -229,7 +229,7 @@ class GrowingPipe:
                     self._turn.wait_for(lambda: self._over or len(self._read_up) < 1 << 24)  # 16 MB
                     self._read_up += data
                     self._turn.notify_all()
-        except (OSError, ValueError):  # whoever wrote, or whoever reads what we pass on, is gone
+        except (OSError, ValueError):  # the writer, or the reader of what we pass on, is gone
             pass
         if self.name != "-":  # standard input is not ours to close
             stream.close()

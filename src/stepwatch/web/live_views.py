@@ -43,7 +43,7 @@ class LiveViews:
         path = request.query_params.get("path", "")
         if self._open >= self._options.limits.live_views:
             return sent(busy(language).reply)
-        self._open += 1  # before anything is waited for: others ask meanwhile
+        self._open += 1  # before the first await, since other requests run during it
         try:
             await asyncio.to_thread(within, path, self._options.allowed)  # it need not be there yet
         except BaseException as error:

@@ -13,7 +13,7 @@ from stepwatch.sources.directories import files_of_samples, samples_of_log
 
 
 class Forbidden(StepwatchError):
-    """Outside of what was allowed, by whatever road."""
+    """Outside of the allowed directories."""
 
 
 def opened(path: str, allowed: tuple[str, ...]) -> BinaryIO:

@@ -48,7 +48,7 @@ def planned(gpu: str = "4070", n_gpus: int | None = None, link: str | None = Non
 def analysed(log: Truth | str, gpu: str | None = None, **values: Value) -> Analysis:
     text = log if isinstance(log, str) else a_log(log)
     run = read(from_text(text))[0]
-    run = replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, values)))
+    run = replace(run, settings=run.settings.overridden_by(Settings.of(Origin.USER, values)))
     return analyse(run, find_gpu(gpu) if gpu else None, "user" if gpu else None)
 
 

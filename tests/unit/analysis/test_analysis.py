@@ -20,7 +20,7 @@ from dataclasses import replace  # isort: skip
 
 def the_run(text: str, **settings: Value) -> Run:
     run = read(from_text(text))[-1]
-    return replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, settings)))
+    return replace(run, settings=run.settings.overridden_by(Settings.of(Origin.USER, settings)))
 
 
 def analysed(text: str, gpu: str | None = None, **settings: Value) -> Analysis:

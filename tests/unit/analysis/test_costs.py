@@ -36,7 +36,7 @@ TABLE = Path(__file__).with_name("figures.json")
 
 def a_run(text: str, **settings: Value) -> Run:
     run = read(from_text(text))[-1]
-    return replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, settings)))
+    return replace(run, settings=run.settings.overridden_by(Settings.of(Origin.USER, settings)))
 
 
 def of(truth: Truth, **settings: Value) -> Analysis:

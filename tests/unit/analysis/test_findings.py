@@ -314,7 +314,7 @@ def test_iterations_of_nanogpt_that_tell_no_time_are_named() -> None:
 
 def uneven(times_ms: list[float]) -> bool:
     run = read(from_text(lines(*times_ms, first=11, interval=1)))[0]
-    run = replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, {"eval_interval": 10**6})))
+    run = replace(run, settings=run.settings.overridden_by(Settings.of(Origin.USER, {"eval_interval": 10**6})))
     return "uneven_steps" in {finding.code for finding in analyse(run).findings}
 
 

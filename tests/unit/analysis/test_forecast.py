@@ -312,7 +312,7 @@ def test_patience_may_end_a_run_early() -> None:
 
 def test_nothing_is_left_of_a_run_that_says_that_it_has_ended() -> None:
     log = a_log(*STEADY, ended_by_plan=True)
-    planned = replace(log, settings=log.settings.beneath(Settings.of(Origin.LOG, {"max_iters": 1000})))
+    planned = replace(log, settings=log.settings.overridden_by(Settings.of(Origin.LOG, {"max_iters": 1000})))
     for run in (planned, replace(log, settings=Settings({}))):
         found = analyse(run).forecast
         assert (found.done, found.last_iteration, found.max_iters) == (True, 110, 110)

@@ -37,7 +37,7 @@ from stepwatch.sources import from_text
 
 def analysed(text: str, gpu: str | None = None, **settings: Value) -> Analysis:
     run = read(from_text(text))[-1]
-    run = replace(run, settings=run.settings.beneath(Settings.of(Origin.USER, settings)))
+    run = replace(run, settings=run.settings.overridden_by(Settings.of(Origin.USER, settings)))
     return analyse(run, find_gpu(gpu) if gpu else None)
 
 

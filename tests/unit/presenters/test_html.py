@@ -231,11 +231,14 @@ def hostile_report() -> Report:
     finding = Finding("x", WARNING, Message("The log says {name:word}.", {"name": HOSTILE}))
     analyses = tuple(
         replace(
-            a, run=replace(a.run, settings=a.run.settings.beneath(user), unread=(Unread(3, HOSTILE),), unread_count=1),
+            a,
+            run=replace(
+                a.run, settings=a.run.settings.overridden_by(user), unread=(Unread(3, HOSTILE),), unread_count=1
+            ),
             findings=(*a.findings, finding),
         )
         for a in report.analyses
-    )  # fmt: skip
+    )
     runs = tuple(RunReport(analysis=a, advice=advice_on_log(a), verdict=judge(a)) for a in analyses)
     return replace(report, runs=runs, remarks=(finding,))
 

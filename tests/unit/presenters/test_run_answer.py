@@ -59,7 +59,7 @@ def a_report(text: str, *, gpu: str | None = None, source: str = "train.log", **
     user = Settings.of(Origin.USER, dict(settings))
     runs = read(from_text(text, source))
     analyses = [
-        analyse(replace(run, settings=run.settings.beneath(user)), card, "user" if card else None) for run in runs
+        analyse(replace(run, settings=run.settings.overridden_by(user)), card, "user" if card else None) for run in runs
     ]
     return of(*analyses)
 

@@ -29,7 +29,7 @@ def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
     compilations = [fact.value for fact in facts if fact.name == "compilation"]
     settings = run.settings
     if compilations and settings.flag("compile") is None:
-        settings = settings.beneath(Settings.of(Origin.LOG, {"compile": True}))
+        settings = settings.overridden_by(Settings.of(Origin.LOG, {"compile": True}))
     run = replace(
         run, evaluations=evaluations, settings=settings,
         checkpoints=tuple(save._replace(with_evaluation=save.at in evaluated) for save in saves),

@@ -47,7 +47,7 @@ def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, .
         said = Settings(
             {name: each for name, each in run.settings.items() if each.origin is Origin.LOG or name == "log_interval"}
         )  # how far rows are apart is seen
-        settings = run.settings.beneath(Settings.of(Origin.LOG, told)).beneath(said)
+        settings = run.settings.overridden_by(Settings.of(Origin.LOG, told)).overridden_by(said)
         whole.append(replace(run, settings=settings, gpu_text=run.gpu_text or card))
     return tuple(whole)
 

@@ -74,7 +74,7 @@ def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
             {name: each for name, each in run.settings.items() if each.origin is Origin.LOG or name == "log_interval"}
         )  # how far rows are apart is seen
         card = run.gpu_text or named.get("gpu_text")
-        whole.append(replace(run, settings=run.settings.beneath(told).beneath(said), gpu_text=card))
+        whole.append(replace(run, settings=run.settings.overridden_by(told).overridden_by(said), gpu_text=card))
     return tuple(whole)
 
 

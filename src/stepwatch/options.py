@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from stepwatch.estimator.workload import MODELS
 from stepwatch.i18n import LANGUAGES
+from stepwatch.messages import Message
 from stepwatch.sources import LARGEST_EXPANSION_BYTES
 
 SIDES = ("A", "B")
@@ -20,7 +21,7 @@ class Option:
 
     name: str
     """As the requests in `answers` call it."""
-    help: str | Mapping[str, str] = ""
+    help: Message | Mapping[str, Message] | None = None
     """What the command line says of it; by command where that differs."""
     api: str = ""
     """What the OpenAPI document says of it."""
@@ -45,18 +46,18 @@ _ALL = (
         metavar="NAME",
         for_each_run=True,
         help={
-            "explain": "The card the run used: 4070, rtx4090, a100-80gb, cpu, …",
-            "estimate": "The card: 4070, rtx4090, a100-80gb, …; `this` or nothing asks the driver.",
-            "advise": "The card: 4070, rtx4090, a100-80gb, …; `this` asks the driver.",
-            "compare": "The card that the runs used; otherwise each log's own.",
-            "watch": "The card: 4070, …; else the log's, else this machine's, else unknown.",
+            "explain": Message("The card the run used: 4070, rtx4090, a100-80gb, cpu, …"),
+            "estimate": Message("The card: 4070, rtx4090, a100-80gb, …; `this` or nothing asks the driver."),
+            "advise": Message("The card: 4070, rtx4090, a100-80gb, …; `this` asks the driver."),
+            "compare": Message("The card that the runs used; otherwise each log's own."),
+            "watch": Message("The card: 4070, …; else the log's, else this machine's, else unknown."),
         },
         api="The card, as people type it or drivers report it; `this` asks the driver of the server.",
     ),
     Option(
         name="lang",
         choices=LANGUAGES,
-        help="Language of the answer (default: from the environment).",
+        help=Message("Language of the answer (default: from the environment)."),
         api="Language of all that is said.",
     ),
     Option(
@@ -79,13 +80,13 @@ _ALL = (
         kind=int,
         metavar="N",
         api_most=100_000,
-        help={"estimate": "Train on N cards with DDP.", "advise": "Number of cards available."},
+        help={"estimate": Message("Train on N cards with DDP."), "advise": Message("Number of cards available.")},
         api="Number of cards, with DDP.",
     ),
     Option(
         name="link",
         metavar="NAME",
-        help="How the cards are connected: nvlink, pcie3, pcie4, pcie5, infiniband, …",
+        help=Message("How the cards are connected: nvlink, pcie3, pcie4, pcie5, infiniband, …"),
         api="How the cards are connected: nvlink, pcie4, …",
     ),
     Option(
@@ -95,11 +96,11 @@ _ALL = (
         repeated=True,
         for_each_run=True,
         help={
-            "explain": "Override a setting, or supply one the log does not show: max_iters=6000.",
-            "estimate": "Override a setting of the config.",
-            "advise": "Override a setting of the log or the config.",
-            "compare": "A setting that the logs do not show.",
-            "watch": "Override a setting, or supply one the log does not show: max_iters=6000.",
+            "explain": Message("Override a setting, or supply one the log does not show: max_iters=6000."),
+            "estimate": Message("Override a setting of the config."),
+            "advise": Message("Override a setting of the log or the config."),
+            "compare": Message("A setting that the logs do not show."),
+            "watch": Message("Override a setting, or supply one the log does not show: max_iters=6000."),
         },
         api="A setting as key=value; may be repeated.",
     ),
@@ -107,16 +108,16 @@ _ALL = (
         name="config",
         metavar="FILE.py",
         help={
-            "explain": "The nanoGPT config of the run; read, never executed.",
-            "advise": "The nanoGPT config of the run in the log.",
-            "watch": "The nanoGPT config of the run; read, never executed.",
+            "explain": Message("The nanoGPT config of the run; read, never executed."),
+            "advise": Message("The nanoGPT config of the run in the log."),
+            "watch": Message("The nanoGPT config of the run; read, never executed."),
         },
         api="The nanoGPT config of the run; read, never executed.",
     ),
     Option(
         name="model",
         choices=tuple(MODELS),
-        help="A named model shape.",
+        help=Message("A named model shape."),
         api="A named model shape.",
     ),
     Option(
@@ -124,13 +125,13 @@ _ALL = (
         kind=int,
         metavar="N",
         most=200,
-        help="The shape of nanochat's --depth N.",
+        help=Message("The shape of nanochat's --depth N."),
         api="The shape that nanochat's --depth means.",
     ),
     Option(
         name="claim",
         metavar="FIGURE",
-        help="Is this possible? 100ms or 2s: an iteration; 20min: the run; 2M-tokens/s.",
+        help=Message("Is this possible? 100ms or 2s: an iteration; 20min: the run; 2M-tokens/s."),
         api="Is this possible? 100ms: an iteration; 20min: the run; 2M-tokens/s.",
     ),
     Option(
@@ -139,9 +140,9 @@ _ALL = (
         metavar="N",
         for_each_run=True,
         help={
-            "explain": "Explain only the N-th run of the log.",
-            "advise": "Advise on the N-th run of the log.",
-            "compare": "Compare the N-th run of a log, not the longest.",
+            "explain": Message("Explain only the N-th run of the log."),
+            "advise": Message("Advise on the N-th run of the log."),
+            "compare": Message("Compare the N-th run of a log, not the longest."),
         },
         api="Explain only this run of the log.",
     ),
@@ -150,8 +151,8 @@ _ALL = (
         metavar="NAME",
         for_each_run=True,
         help={
-            "explain": "The format of the log, instead of detecting it.",
-            "compare": "The format of the logs, instead of detecting it.",
+            "explain": Message("The format of the log, instead of detecting it."),
+            "compare": Message("The format of the logs, instead of detecting it."),
         },
         api="The format of the log, instead of detecting it.",
     ),
@@ -160,41 +161,45 @@ _ALL = (
         metavar="LINE",
         for_each_run=True,
         help={
-            "explain": "Read lines like this one, of an unknown format: \"it 12 | 0.34 s\".",
-            "compare": "Read lines like this one: \"it 12 | 0.34 s\".",
+            "explain": Message('Read lines like this one, of an unknown format: "it 12 | 0.34 s".'),
+            "compare": Message('Read lines like this one: "it 12 | 0.34 s".'),
         },
         api="Read lines like this one, of an unknown format.",
     ),
     Option(
         name="samples",
         metavar="FILE",
-        help="What the machine did meanwhile: of `stepwatch monitor`, nvidia-smi, gpustat, DCGM, Prometheus.",
+        help=Message("What the machine did meanwhile: of `stepwatch monitor`, nvidia-smi, gpustat, DCGM, Prometheus."),
     ),
-    Option(name="price_per_hour", metavar="PRICE", help="What an hour of the machine costs, for the cost of the run."),
-    Option(name="price_per_kwh", metavar="PRICE", help="What a kWh costs, where the samples show the power."),
+    Option(
+        name="price_per_hour",
+        metavar="PRICE",
+        help=Message("Price of an hour of the machine, for the cost of the run."),
+    ),
+    Option(name="price_per_kwh", metavar="PRICE", help=Message("Price of a kWh, where the samples show the power.")),
     Option(
         name="max_size",
         kind=int,
         metavar="BYTES",
         default=LARGEST_EXPANSION_BYTES,
-        help="Largest log to read, after expansion (default: 2 GB).",
+        help=Message("Largest log to read, after expansion (default: 2 GB)."),
     ),
     Option(
         name="history",
         metavar="STORE",
-        help="Learn from own runs: a store that `stepwatch collect` has made.",
+        help=Message("Learn from your own runs, in a store of `stepwatch collect`."),
     ),
-    Option(name="fail_over", metavar="PERCENT", help="Exit code 3 if B is slower by more than this: 5%."),
+    Option(name="fail_over", metavar="PERCENT", help=Message("Exit code 3 if B is slower by more than this: 5%.")),
     # How much of the answer is shown.
-    Option(name="full", kind=bool, help="Show everything, not only the first screen."),
-    Option(name="no_iterations", kind=bool, help="Leave the list of iterations out of the JSON."),
+    Option(name="full", kind=bool, help=Message("Show everything, not only the first screen.")),
+    Option(name="no_iterations", kind=bool, help=Message("Leave the list of iterations out of the JSON.")),
     Option(name="iterations", kind=bool, api="False leaves the list of iterations out."),
-    Option(name="with_lines", kind=bool, help="Show lines of the log that were not understood."),
-    Option(name="front_matter", kind=bool, help="Begin the Markdown with front matter for a site."),
+    Option(name="with_lines", kind=bool, help=Message("Show lines of the log that were not understood.")),
+    Option(name="front_matter", kind=bool, help=Message("Begin the Markdown with front matter for a site.")),
     Option(
         name="why",
         kind=bool,
-        help="Show how the step time adds up.",
+        help=Message("Show how the step time adds up."),
         api="With the terms behind the step time, in Markdown.",
     ),
 )

@@ -109,7 +109,7 @@ def test_a_catalogue_holds_nothing_else(language: str) -> None:
 @pytest.mark.parametrize("language", [code for code in TRANSLATED if not TABLE[code].name[0].isascii()])
 def test_a_language_with_a_script_of_its_own_has_no_english_left_over(language: str) -> None:
     said = {text for message in read_catalogue(language) if message.id for text in forms(message)}
-    texts = {re.sub(r"\{[^}]*\}", "", text) for text in said}
+    texts = {re.sub(r"\{[^}]*\}|\"[^\"]*\"", "", text) for text in said}  # what is typed is not said
     latin = {text for text in texts if not re.search(r"[\u3040-\u30ff\u4e00-\u9fff]", text)}
     assert {text for text in latin if re.search("[A-Za-z]", NAMES.sub("", text))} == set()
     assert {text for text in texts if ENGLISH.search(text)} == set()

@@ -53,7 +53,7 @@ def test_a_port_that_is_taken_is_one_clear_line() -> None:
         (["--host", "example.invalid"], 2, "it needs a token"),
         (["--host", "example.invalid", "--token", "x" * 16], 1, "cannot listen on example.invalid"),
         (["--token", "short"], 2, "a token needs at least 16 plain characters"),
-        (["--allow", "nowhere"], 2, "Directory 'nowhere' does not exist"),
+        (["--allow", "nowhere"], 2, "“nowhere” is not a value for --allow"),
     ],
 )
 def test_what_cannot_be_served_is_said(arguments: list[str], code: int, said: str) -> None:

@@ -13,27 +13,28 @@ from typing import Any
 
 import click
 
+from stepwatch.cli.help import Option, Spoken, language_among, language_of, option, placeholders, remember_language
 from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted
 
 COMMANDS = {
-    "explain": "Why some iterations are slow, what each part costs, how fast the run is, when it ends.",
-    "estimate": "How long a config will take on a card, before it runs; whether a claimed figure is possible.",
-    "advise": "What to change, what it saves and what it costs; or a recommended config for a card and a shape.",
-    "compare": "Two runs side by side: whether one is faster, by how much, and why; an exit code for CI.",
-    "watch": "A run in progress: how far it is, how fast, stalls as they happen, when it ends.",
-    "run": "Start a training with its output unchanged, and see what the machine does meanwhile.",
-    "monitor": "Sample this machine beside a training that is already running.",
-    "prepare": "Turn a text into training data: characters, bytes or GPT-2 tokens.",
-    "serve": "The page on this machine: paste a log, drop a file, watch one grow.",
-    "train": "Train a GPT as nanoGPT does, with the time of every part on a line of its own.",
-    "sample": "Let a trained model go on with a text, as nanoGPT's sample.py does.",
-    "calibrate": "Measure this machine; other commands then use it with `--gpu this`.",
-    "collect": "Read thousands of logs, from disks and buckets, into a store of Parquet files.",
-    "fleet": "What a store of runs shows: where the GPU hours went, what is slow, what failed, what to change.",
-    "gpus": "List the known cards, or show one.",
+    "explain": Message("Why some iterations are slow, what each part costs, how fast the run is, when it ends."),
+    "estimate": Message("How long a config will take on a card, before it runs; whether a claimed figure is possible."),
+    "advise": Message("What to change, what it saves and what it costs; or a config for a card and a model."),
+    "compare": Message("Two runs side by side: whether one is faster, by how much, and why; an exit code for CI."),
+    "watch": Message("A run in progress: how far it is, how fast, stalls as they happen, when it ends."),
+    "run": Message("Start a training with its output unchanged, and see what the machine does meanwhile."),
+    "monitor": Message("Sample this machine beside a training that is already running."),
+    "prepare": Message("Turn a text into training data: characters, bytes or GPT-2 tokens."),
+    "serve": Message("The page on this machine: paste a log, drop a file, watch one grow."),
+    "train": Message("Train a GPT as nanoGPT does, with the time of every part on a line of its own."),
+    "sample": Message("Let a trained model go on with a text, as nanoGPT's sample.py does."),
+    "calibrate": Message("Measure this machine; other commands then use it with `--gpu this`."),
+    "collect": Message("Read thousands of logs, from disks and buckets, into a store of Parquet files."),
+    "fleet": Message("Questions to a store of runs: where the GPU hours went, what is slow, what failed."),
+    "gpus": Message("List the known cards, or show one."),
 }
 DEFAULT = "explain"
 DEBUG = "STEPWATCH_DEBUG"
@@ -68,14 +69,13 @@ def no_such_option(name: str, command: click.Context, settings: Iterable[str] = 
     return UsageError(Message("there is no option “{name:word}”", {"name": name}), remedy)
 
 
-def _language_among(arguments: list[str]) -> str | None:
-    """That of the answer, where a slip keeps the options from being read."""
-    spoken = " ".join(arguments).replace("--lang=", "--lang ").split(" ")
-    asked = spoken[spoken.index("--lang") + 1 :][:1] if "--lang" in spoken else []
-    return asked[0] if asked and asked[0] in LANGUAGES else None
+def _with_language_last(args: list[str]) -> list[str]:
+    """`--lang de gpus` means `gpus --lang de`."""
+    first = 2 if args[:1] == ["--lang"] else 1 if args and args[0].startswith("--lang=") else 0
+    return [*args[first : first + 1], *args[:first], *args[first + 1 :]]
 
 
-class _Commands(click.Group):
+class _Commands(Spoken, click.Group):
     """Loads a command when it is named; `stepwatch train.log` means `stepwatch explain train.log`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -88,6 +88,8 @@ class _Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        remember_language(ctx, args)
+        args = _with_language_last(args)
         if args[:1] == ["help"] and not os.path.lexists("help"):
             args = [word for word in args[1:2] if word in COMMANDS or nearest(word, COMMANDS)] + ["--help"]
         if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
@@ -102,17 +104,17 @@ class _Commands(click.Group):
             return
         for command in nearest(word, COMMANDS)[:1]:
             meant = {"command": " ".join(map(quoted, ("stepwatch", command, *args[1:])))}
-            error = UsageError(
+            raise UsageError(
                 Message("there is neither a command nor a file “{name:word}”", {"name": word}),
                 Message("did you mean: {command:list}", meant),
             )
-            error.language = _language_among(args)
-            raise error
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
         # The summaries are kept here so that --help imports no command.
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        language = language_of(ctx)
+        with formatter.section(say(Message("Commands:"), language)):
+            formatter.write_dl([(name, say(summary, language)) for name, summary in COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         # Only these need threads of linear algebra, and starting them takes longer than most answers.
@@ -123,6 +125,7 @@ class _Commands(click.Group):
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)
         debugging = bool(os.environ.get(DEBUG))
+        asked = language_among(kwargs.get("args") or sys.argv[1:])
         try:
             with warnings.catch_warnings():
                 if not debugging:
@@ -130,18 +133,12 @@ class _Commands(click.Group):
                 return super().main(*args, **{**kwargs, "standalone_mode": False})
         except StepwatchError as error:
             said = () if isinstance(error, NothingRead) else (Notice(error.what, error.remedy),)
-            complain((*error.notices, *said), error.language)
+            complain((*error.notices, *said), error.language or asked)
             sys.exit(error.exit_code)
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
-        except click.NoSuchOption as error:
-            slip = no_such_option(error.option_name, error.ctx or click.Context(self))
-            complain((Notice(slip.what, slip.remedy),), _language_among(list(kwargs.get("args") or sys.argv[1:])))
-            sys.exit(slip.exit_code)
-        except click.ClickException as error:
-            click.echo("stepwatch: " + error.format_message(), err=True)
-            place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "stepwatch"
-            click.echo(f"  {place} --help", err=True)
+        except click.UsageError as error:
+            complain((_wrong_usage(error, error.ctx or click.Context(self)),), asked)
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(130)  # as a shell reports Ctrl-C
@@ -153,8 +150,25 @@ class _Commands(click.Group):
                 raise
             if isinstance(error, OSError):
                 _drop_output()
-            complain((_last_words(error),), _language_among(list(kwargs.get("args") or sys.argv[1:])))
+            complain((_last_words(error),), asked)
             sys.exit(1)
+
+
+def _wrong_usage(error: click.UsageError, context: click.Context) -> Notice:
+    """What click finds wrong before an option of ours looks at its value."""
+    if isinstance(error, click.NoSuchOption):
+        slip = no_such_option(error.option_name, context)
+        return Notice(slip.what, slip.remedy)
+    remedy = Message("all options: {command:list}", {"command": f"{context.command_path} --help"})
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        missing = error.param.opts[0] if isinstance(error.param, Option) else error.param.make_metavar(context)
+        return Notice(Message("missing: {name:list}", {"name": placeholders(missing, language_of(context))}), remedy)
+    if isinstance(error, click.BadOptionUsage):
+        flags = {name for option in context.command.params if getattr(option, "is_flag", False) for name in option.opts}
+        if error.option_name in flags:
+            return Notice(Message("{name:word} takes no value", {"name": error.option_name}), remedy)
+        return Notice(Message("{name:word} needs a value", {"name": error.option_name}), remedy)
+    return Notice(Message("{text:list}", {"text": error.format_message()}), remedy)
 
 
 def _drop_output() -> None:
@@ -187,13 +201,38 @@ def _last_words(error: Exception) -> Notice:
     return Notice(what, Message("please report it with this file, which shows where: {file:list}", {"file": file.name}))
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="stepwatch", message="stepwatch %(version)s")
+def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        click.echo(f"stepwatch {version('stepwatch')}")
+        context.exit()
+
+
+@click.command(
+    cls=_Commands,
+    texts=(
+        Message("A stopwatch for training steps."),
+        Message(
+            "Reads the log of a training run and explains why some iterations are slow, what evaluations and "
+            "checkpoints cost, how fast the run really is on your card, where the time went and when it will end."
+        ),
+        Message("`stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input."),
+    ),
+)
+@option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help=Message("Show the version and exit."),
+)
+@option(
+    "--lang",
+    type=click.Choice(LANGUAGES),
+    expose_value=False,
+    help=Message("Language of the answer (default: from the environment)."),
+)
 def main() -> None:
-    """A stopwatch for training steps.
-
-    Reads the log of a training run and explains why some iterations are slow, what evaluations and checkpoints cost,
-    how fast the run really is on your card, where the time went and when it will end.
-
-    `stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input.
-    """
+    pass

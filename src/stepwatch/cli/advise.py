@@ -20,11 +20,25 @@ from stepwatch.cli.commands import (
     speaking,
 )
 from stepwatch.cli.estimate import vocabulary_near
+from stepwatch.cli.help import Command
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 
 
-@click.command(name="advise", context_settings={"ignore_unknown_options": True})
+@click.command(
+    name="advise",
+    cls=Command,
+    context_settings={"ignore_unknown_options": True},
+    texts=(
+        Message("Advise what to change: what each change saves, as an interval, and what it costs."),
+        Message(
+            "For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. Changes that "
+            "save less than a minute or a hundredth of the run are not listed. With neither log nor config it "
+            "recommends a whole config for the card and the shape given: micro-batch, accumulation, dtype, "
+            "compilation, evaluations and checkpoints. --set mtbf_hours=24 says how often the machine fails."
+        ),
+    ),
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | CONFIG.py | -] [--KEY=VALUE]...")
 @options_of("advise", "terminal", "md", "json", "html")
 def command(
@@ -37,13 +51,6 @@ def command(
     output: str | None,
     **asked: Any,
 ) -> None:
-    """Advise what to change: what each change saves, as an interval, and what it costs.
-
-    For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. Changes that save less
-    than a minute or a hundredth of the run are not listed. With neither log nor config it recommends a whole config
-    for the card and the shape given: micro-batch, accumulation, dtype, compilation, evaluations and checkpoints.
-    --set mtbf_hours=24 says how often the machine fails.
-    """
     with speaking(lang) as language:
         check_count(asked["gpus"])
         own = settings_among([argument for argument in arguments if argument != "-"])

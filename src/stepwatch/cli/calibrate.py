@@ -7,33 +7,42 @@ import sys
 import click
 
 from stepwatch.cli.commands import deliver, options_of, speaking
+from stepwatch.cli.help import Command, option
 from stepwatch.errors import InputError
 from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 
 
-@click.command(name="calibrate")
-@click.option(
-    "--device", type=click.Choice(("cpu", "cuda")), help="What to measure (default: the card, if there is one)."
+@click.command(
+    name="calibrate",
+    cls=Command,
+    texts=(
+        Message("Measure this machine, in about a minute."),
+        Message(
+            "Matrix products by dtype, memory, launches, the parts of a training step, torch.save in the "
+            "directory where checkpoints go, torch.compile. The figures are kept in the user's config directory, "
+            "in calibration.json; `--gpu this` in estimate, advise and explain then uses them. Measure while the "
+            "machine is idle."
+        ),
+    ),
 )
-@click.option(
+@option(
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    help=Message("What to measure (default: the card, if there is one)."),
+)
+@option(
     "--directory",
     metavar="DIR",
     default=".",
-    help="Where checkpoints will be written (default: the current directory).",
+    help=Message("Where checkpoints will be written (default: the current directory)."),
 )
-@click.option("--no-compile", is_flag=True, help="Leave torch.compile out, which takes longest.")
+@option("--no-compile", is_flag=True, help=Message("Leave torch.compile out, which takes longest."))
 @options_of("calibrate", "terminal", "json")
 def command(
     device: str | None, directory: str, no_compile: bool, lang: str | None, form: str, output: str | None
 ) -> None:
-    """Measure this machine, in about a minute.
-
-    Matrix products by dtype, memory, launches, the parts of a training step, torch.save in the directory where
-    checkpoints go, torch.compile. The figures are kept in the user's config directory, in calibration.json;
-    `--gpu this` in estimate, advise and explain then uses them. Measure while the machine is idle.
-    """
     with speaking(lang) as language:
         try:
             from stepwatch.trainer.measuring import calibrate

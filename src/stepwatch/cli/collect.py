@@ -9,29 +9,52 @@ from typing import Any
 import click
 
 from stepwatch.cli.commands import options_of, speaking, without_fleet
+from stepwatch.cli.help import Command, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.units import MEGA
 
 
-@click.command(name="collect")
+@click.command(
+    name="collect",
+    cls=Command,
+    texts=(
+        Message("Read every log below WHERE into STORE."),
+        Message(
+            "WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of `stepwatch "
+            "run`, the recorder, W&B, MLflow, TensorBoard and trackio count too. What was read before is read "
+            "again only if it has changed. What cannot be read is named in the table `failures` and costs nothing "
+            "else. Then ask: stepwatch fleet STORE"
+        ),
+    ),
+)
 @click.argument("places", nargs=-1, required=True, metavar="WHERE...")
-@click.option("--into", required=True, metavar="STORE", help="A directory or a bucket; made where it is not there.")
-@click.option("--scheduler", metavar="tcp://…", help="Let a cluster of Dask read the logs, not this machine.")
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes (default: one for each processor).")
-@click.option("--gpu", metavar="NAME", help="The card that all these runs used.")
-@click.option("--iterations", is_flag=True, help="Keep every iteration too, in a table of its own.")
-@click.option("--forecasts", is_flag=True, help="Check, too, how the forecasts at 10 % of each run held.")
-@click.option("--time-limit", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds for one log.")
-@click.option("--memory-limit", type=click.IntRange(200), default=800, show_default=True, help="MB for one log.")
+@option(
+    "--into", required=True, metavar="STORE", help=Message("A directory or a bucket; created if it does not exist.")
+)
+@option("--scheduler", metavar="tcp://…", help=Message("Let a cluster of Dask read the logs, not this machine."))
+@option("--workers", type=click.IntRange(1), metavar="N", help=Message("Processes (default: one for each processor)."))
+@option("--gpu", metavar="NAME", help=Message("The card that all these runs used."))
+@option("--iterations", is_flag=True, help=Message("Also keep every iteration, in a table of its own."))
+@option("--forecasts", is_flag=True, help=Message("Also check how well the forecasts at 10 % of each run held."))
+@option(
+    "--time-limit",
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    default=60.0,
+    show_default=True,
+    help=Message("Time for one log."),
+)
+@option(
+    "--memory-limit",
+    type=click.IntRange(200),
+    metavar="N",
+    default=800,
+    show_default=True,
+    help=Message("MB for one log."),
+)
 @options_of("collect")
 def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
-    """Read every log below WHERE into STORE.
-
-    WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of `stepwatch run`, the
-    recorder, W&B, MLflow, TensorBoard and trackio count too. What was read before is read again only if it has changed.
-    What cannot be read is named in the table `failures` and costs nothing else. Then ask: stepwatch fleet STORE
-    """
     with speaking(lang) as language:
         try:
             from stepwatch.fleet.collect import CollectRequest, Progress, collect

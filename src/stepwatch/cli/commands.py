@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from stepwatch.cli import complain, no_such_option
+from stepwatch.cli.help import option
 from stepwatch.errors import StepwatchError, UnknownGpu, UnreadableInput, UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say
@@ -31,49 +32,50 @@ def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> Decor
     """The options that the table gives to a command; --format with its short forms, and -o, where it has an answer."""
     options = [_option(OPTIONS[name], command) for name in COMMAND_LINE[command]]
     if charts:
-        text = f"The chart that --format png draws (default: {charts[0]})."
-        options.append(click.option("--chart", type=click.Choice(charts), help=text))
+        text = Message("The chart that --format png draws (default: {name:word}).", {"name": charts[0]})
+        options.append(option("--chart", type=click.Choice(charts), help=text))
     if forms:
-        text = "Form of the answer."
+        text = Message("Form of the answer.")
         options.append(
-            click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=text)
+            option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=text)
         )
         for name in forms[1:]:
-            options.append(click.option(f"--{name}", "form", flag_value=name, help=f"Short for --format {name}."))
+            text = Message("Short for --format {name:word}.", {"name": name})
+            options.append(option(f"--{name}", "form", flag_value=name, help=text))
         options.append(
-            click.option(
+            option(
                 "-o",
                 "--output",
                 metavar="FILE",
-                callback=lambda context, option, value: None if value == "-" else value,
-                help="Write to a file instead of the screen.",
+                callback=lambda context, _, value: None if value == "-" else value,
+                help=Message("Write to a file instead of the screen."),
             )
         )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
+        for add in reversed(options):
+            function = add(function)
         return function
 
     return decorate
 
 
-def _option(option: Option, command: str) -> Decorator:
-    flag = option.flag or "--" + option.name.replace("_", "-")
-    text = option.help if isinstance(option.help, str) else option.help[command]
-    if option.kind is bool:
-        return click.option(flag, option.name, is_flag=True, help=text)
-    kind: click.Choice[str] | click.IntRange | None = click.Choice(option.choices) if option.choices else None
-    for_each_run = command == "compare" and option.for_each_run
-    if option.kind is int and not for_each_run:
-        kind = click.IntRange(1, option.most)
-    return click.option(
+def _option(row: Option, command: str) -> Decorator:
+    flag = row.flag or "--" + row.name.replace("_", "-")
+    text = row.help[command] if isinstance(row.help, Mapping) else row.help
+    if row.kind is bool:
+        return option(flag, row.name, is_flag=True, help=text)
+    kind: click.Choice[str] | click.IntRange | None = click.Choice(row.choices) if row.choices else None
+    for_each_run = command == "compare" and row.for_each_run
+    if row.kind is int and not for_each_run:
+        kind = click.IntRange(1, row.most)
+    return option(
         flag,
-        option.name,
+        row.name,
         type=kind,
-        metavar=option.metavar,
-        multiple=option.repeated or for_each_run,
-        default=option.default,
+        metavar=row.metavar,
+        multiple=row.repeated or for_each_run,
+        default=row.default,
         help=text,
     )
 
@@ -115,11 +117,11 @@ def typed(logs: Sequence[str]) -> Typed:
     context = click.get_current_context()
     options = []
     for name, value in context.params.items():
-        option = OPTIONS.get(name)
+        row = OPTIONS.get(name)
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if option is not None and given and option.kind is not bool:
-            flag = option.flag or "--" + name.replace("_", "-")
-            options += [f"{flag} {quoted(str(each))}" for each in (value if option.repeated else (value,))]
+        if row is not None and given and row.kind is not bool:
+            flag = row.flag or "--" + name.replace("_", "-")
+            options += [f"{flag} {quoted(str(each))}" for each in (value if row.repeated else (value,))]
     return Typed(tuple(logs), tuple(options))
 
 

@@ -15,13 +15,27 @@ from stepwatch.cli.commands import (
     options_of,
     speaking,
 )
+from stepwatch.cli.help import Command
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.options import SIDES
 from stepwatch.presenters import COMPARISON_CHARTS
 
 
-@click.command(name="compare")
+@click.command(
+    name="compare",
+    cls=Command,
+    texts=(
+        Message("Compare two runs: A, the older, with B."),
+        Message(
+            "Shows whether the difference of their step times is more than noise, what changed in settings, card "
+            "and parts, and why, as far as the logs show. Runs of different batch sizes are compared by the time "
+            "per token. With --fail-over it serves in CI: exit code 3 if B is surely slower, and by more than "
+            "that."
+        ),
+        Message("The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2."),
+    ),
+)
 @click.argument("logs", nargs=-1, metavar="A B")
 @options_of("compare", "terminal", "md", "json", "html", "png", charts=COMPARISON_CHARTS)
 def command(
@@ -33,14 +47,6 @@ def command(
     output: str | None,
     **for_runs: tuple[str, ...],
 ) -> None:
-    """Compare two runs: A, the older, with B.
-
-    Shows whether the difference of their step times is more than noise, what changed in settings, card and parts, and
-    why, as far as the logs show. Runs of different batch sizes are compared by the time per token. With --fail-over it
-    serves in CI: exit code 3 if B is surely slower, and by more than that.
-
-    The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2.
-    """
     with speaking(lang) as language:
         logs, output = checked_output(logs, form, output, chart)
         if len(logs) != len(SIDES):

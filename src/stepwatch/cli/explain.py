@@ -18,10 +18,24 @@ from stepwatch.cli.commands import (
     speaking,
     typed,
 )
+from stepwatch.cli.help import Command
+from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS
 
 
-@click.command(name="explain")
+@click.command(
+    name="explain",
+    cls=Command,
+    texts=(
+        Message("Explain the log of a training run."),
+        Message(
+            "Shows why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation "
+            "cost, how fast the run is on your card, where the time went and when it will end. Reads files "
+            "(plain, gz, xz, bz2 or zst), directories, `-` or a pipe; alone on a terminal it waits for a pasted "
+            "log."
+        ),
+    ),
+)
 @click.argument("logs", nargs=-1, metavar="[LOG]...")
 @options_of("explain", "terminal", "md", "json", "html", "png", charts=CHARTS)
 def command(
@@ -37,12 +51,6 @@ def command(
     output: str | None,
     **asked: Any,
 ) -> None:
-    """Explain the log of a training run.
-
-    Shows why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation cost, how fast
-    the run is on your card, where the time went and when it will end. Reads files (plain, gz, xz, bz2 or zst),
-    directories, `-` or a pipe; alone on a terminal it waits for a pasted log.
-    """
     with speaking(lang) as language:
         logs, output = checked_output(logs or ("-",), form, output, chart)
         ask_for_paste(logs, language)

@@ -8,13 +8,26 @@ import os
 import click
 
 from stepwatch.cli.commands import checked_output, deliver, options_of, speaking, without_fleet
+from stepwatch.cli.help import Command, option
+from stepwatch.messages import Message
 
 
-@click.command(name="fleet")
+@click.command(
+    name="fleet",
+    cls=Command,
+    texts=(
+        Message("Answer for all runs in a STORE that `stepwatch collect` has made."),
+        Message(
+            "Where the GPU hours went, and what was done again after restarts; the changes that save most; nodes, "
+            "cards, days and runs that are slow against their like; jobs with their restarts; what failed; the "
+            "speed of the cards, scaling, and how forecasts held."
+        ),
+    ),
+)
 @click.argument("store")
-@click.option("--where", metavar="SQL", help="Only these runs: \"gpu like '%4090%' and world_size = 8\".")
-@click.option("--since", metavar="WHEN", help="Only runs that started since: 30d, 12h, 2w or 2026-11-01.")
-@click.option("--by", metavar="COLUMNS", default="", help="A table by columns of the runs: card,project,node.")
+@option("--where", metavar="SQL", help=Message("Only these runs: \"gpu like '%4090%' and world_size = 8\"."))
+@option("--since", metavar="WHEN", help=Message("Only runs that started since: 30d, 12h, 2w or 2026-11-01."))
+@option("--by", metavar="COLUMNS", default="", help=Message("A table by columns of the runs: card,project,node."))
 @options_of("fleet", "terminal", "md", "json", "html")
 def command(
     store: str,
@@ -26,12 +39,6 @@ def command(
     form: str,
     output: str | None,
 ) -> None:
-    """Answer for all runs in a STORE that `stepwatch collect` has made.
-
-    Where the GPU hours went, and what was done again after restarts; the changes that save most; nodes, cards, days and
-    runs that are slow against their like; jobs with their restarts; what failed; the speed of the cards, scaling, and
-    how forecasts held.
-    """
     with speaking(lang) as language:
         _, output = checked_output((store,), form, output)
         try:

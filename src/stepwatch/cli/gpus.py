@@ -6,17 +6,24 @@ import click
 
 from stepwatch.answers import cards
 from stepwatch.cli.commands import deliver, options_of, speaking
+from stepwatch.cli.help import Command
+from stepwatch.messages import Message
 
 
-@click.command(name="gpus")
+@click.command(
+    name="gpus",
+    cls=Command,
+    texts=(
+        Message("List the cards that stepwatch knows, or show one."),
+        Message(
+            'NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX '
+            '4070 Laptop GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.'
+        ),
+    ),
+)
 @click.argument("name", required=False)
 @options_of("gpus", "terminal", "md", "json")
 def command(name: str | None, lang: str | None, form: str, output: str | None) -> None:
-    """List the cards that stepwatch knows, or show one.
-
-    NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX 4070 Laptop
-    GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.
-    """
     with speaking(lang) as language:
         found = cards(name)
         answer = found if name is None else found[0]

@@ -10,6 +10,7 @@ import time
 import click
 
 from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.help import Command, option
 from stepwatch.cli.sampling import interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
@@ -17,17 +18,34 @@ from stepwatch.sampler import parquet
 from stepwatch.sampler.host import runs
 
 
-@click.command(name="monitor")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write the samples; Parquet by its name.")
-@click.option("--pid", type=click.IntRange(1), metavar="N", help="The process of the training; its children count too.")
+@click.command(
+    name="monitor",
+    cls=Command,
+    texts=(
+        Message("Sample this machine beside a training that is already running."),
+        Message(
+            "Cards, processors, memory, disk and network, and with --pid the processes of the training. Ends with "
+            "that process or by Ctrl-C. `stepwatch explain LOG --samples FILE` then explains the log with the "
+            "samples."
+        ),
+    ),
+)
+@option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help=Message("Where to write the samples; as Parquet if the name ends in .parquet."),
+)
+@option(
+    "--pid",
+    type=click.IntRange(1),
+    metavar="N",
+    help=Message("The process of the training; its children count too."),
+)
 @interval_option
 @options_of("monitor")
 def command(output: str, pid: int | None, interval: float, lang: str | None) -> None:
-    """Sample this machine beside a training that is already running.
-
-    Cards, processors, memory, disk and network, and with --pid the processes of the training. Ends with that process or
-    by Ctrl-C. `stepwatch explain LOG --samples FILE` then explains the log with the samples.
-    """
     with speaking(lang) as language:
         if pid is not None and not runs(pid):
             raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
@@ -51,4 +69,3 @@ def command(output: str, pid: int | None, interval: float, lang: str | None) -> 
             sampler.close()
             if lines != output and keep_as_parquet(lines, output, language):
                 os.remove(lines)
-

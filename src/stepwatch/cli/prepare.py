@@ -8,26 +8,39 @@ from pathlib import Path
 import click
 
 from stepwatch.cli.commands import options_of, speaking, write
+from stepwatch.cli.help import Command, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted
 from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 
-@click.command(name="prepare")
-@click.argument("text", metavar="FILE.txt")
-@click.option("--out", metavar="DIR", help="Where the data goes (default: data/ and the name of the file).")
-@click.option(
-    "--tokens", type=click.Choice(KINDS), default="char", show_default=True, help="What one token stands for."
+@click.command(
+    name="prepare",
+    cls=Command,
+    texts=(
+        Message("Make data for training from a text: train.bin, val.bin and meta.pkl, as nanoGPT has them."),
+        Message(
+            "Characters (char) work for any text in UTF-8, bytes for any file at all; gpt2 needs the package "
+            "tiktoken. The end of the text is kept for validation."
+        ),
+    ),
 )
-@click.option("--val", type=float, default=0.1, show_default=True, help="Share of the text kept for validation.")
+@click.argument("text", metavar="FILE.txt")
+@option("--out", metavar="DIR", help=Message("Where the data goes (default: data/ and the name of the file)."))
+@option(
+    "--tokens", type=click.Choice(KINDS), default="char", show_default=True, help=Message("What one token stands for.")
+)
+@option(
+    "--val",
+    type=float,
+    metavar="SHARE",
+    default=0.1,
+    show_default=True,
+    help=Message("Share of the text kept for validation."),
+)
 @options_of("prepare")
 def command(text: str, out: str | None, tokens: str, val: float, lang: str | None) -> None:
-    """Make data for training from a text: train.bin, val.bin and meta.pkl, as nanoGPT has them.
-
-    Characters (char) work for any text in UTF-8, bytes for any file at all; gpt2 needs the package tiktoken. The end of
-    the text is kept for validation.
-    """
     with speaking(lang) as language:
         source = Path(text)
         prepared = prepare(source, Path(out) if out is not None else Path("data") / source.stem, kind=tokens, val=val)

@@ -20,6 +20,7 @@ import click
 
 from stepwatch.answers.from_logs import Known
 from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.help import Command, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.cli.sampling import cannot_write, interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import StepwatchError, UsageError
@@ -46,15 +47,34 @@ print(json.dumps(found))
 """
 
 
-@click.command(name="run", context_settings={"allow_interspersed_args": False})
+@click.command(
+    name="run",
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    texts=(
+        Message("Start a training and see what the machine does meanwhile."),
+        Message(
+            "The command runs as without stepwatch: its output, its terminal, Ctrl-C and its exit code are "
+            "unchanged, and nothing is loaded into it. Its output and samples of cards, processors, memory and "
+            "disk are kept in a directory that `stepwatch explain` reads. The report at the end goes to standard "
+            "error."
+        ),
+    ),
+)
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("-o", "--output", metavar="DIR", help="Where to keep log and samples (default: stepwatch-runs/TIME).")
-@click.option("--gpu", metavar="NAME", help="The card, where the driver does not say: 4070, rtx4090, …")
+@option("-o", "--output", metavar="DIR", help=Message("Where to keep log and samples (default: stepwatch-runs/TIME)."))
+@option("--gpu", metavar="NAME", help=Message("The card, where the driver does not say: 4070, rtx4090, …"))
 @interval_option
-@click.option("--notify", "addresses", multiple=True, metavar="URL", help="Send a message when it stalls or ends.")
-@click.option("--page", is_flag=True, help="Show the run on a local page while it goes on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of that page (default: any free one).")
-@click.option("--quiet", is_flag=True, help="No report at the end.")
+@option("--notify", "addresses", multiple=True, metavar="URL", help=Message("Send a message when it stalls or ends."))
+@option("--page", is_flag=True, help=Message("Show the run on a local page while it goes on."))
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=0,
+    help=Message("Port of that page (default: any free one)."),
+)
+@option("--quiet", is_flag=True, help=Message("No report at the end."))
 @options_of("run")
 def command(
     words: tuple[str, ...],
@@ -67,12 +87,6 @@ def command(
     quiet: bool,
     lang: str | None,
 ) -> None:
-    """Start a training and see what the machine does meanwhile.
-
-    The command runs as without stepwatch: its output, its terminal, Ctrl-C and its exit code are unchanged, and nothing
-    is loaded into it. Its output and samples of cards, processors, memory and disk are kept in a directory that
-    `stepwatch explain` reads. The report at the end goes to standard error.
-    """
     with speaking(lang) as language:
         if sys.platform == "win32":
             raise UsageError(

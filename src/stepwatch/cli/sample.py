@@ -9,6 +9,7 @@ import click
 
 from stepwatch.answers import text_of
 from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.help import Command, option
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 
@@ -16,28 +17,72 @@ FROM_FILE = "FILE:"
 END = "---------------"
 
 
-@click.command(name="sample")
-@click.option(
-    "--out_dir", metavar="DIR", default="out", show_default=True, help="Where the checkpoint is, or the file itself."
+@click.command(
+    name="sample",
+    cls=Command,
+    texts=(
+        Message("Let a trained model go on with a text, as nanoGPT's sample.py does."),
+        Message(
+            "Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is written. One "
+            "seed gives the tokens that nanoGPT gives."
+        ),
+    ),
 )
-@click.option("--start", default="\n", metavar="TEXT", help="What to go on with; FILE:prompt.txt reads it from a file.")
-@click.option("--num_samples", type=click.IntRange(min=1), default=10, show_default=True, help="How many to write.")
-@click.option(
-    "--max_new_tokens", type=click.IntRange(min=1), default=500, show_default=True, help="How long each becomes."
+@option(
+    "--out_dir",
+    metavar="DIR",
+    default="out",
+    show_default=True,
+    help=Message("The directory of the checkpoint, or its file."),
 )
-@click.option(
+@option(
+    "--start",
+    default="\n",
+    metavar="TEXT",
+    help=Message("The text to continue; FILE:prompt.txt reads it from a file."),
+)
+@option(
+    "--num_samples",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help=Message("Number of texts to write."),
+)
+@option(
+    "--max_new_tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=500,
+    show_default=True,
+    help=Message("Tokens of each text."),
+)
+@option(
     "--temperature",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="T",
     default=0.8,
     show_default=True,
-    help="Below 1 it dares less, above 1 more.",
+    help=Message("Below 1 the text varies less, above 1 more."),
 )
-@click.option(
-    "--top_k", type=click.IntRange(min=1), default=200, show_default=True, help="Draw from so many likely tokens only."
+@option(
+    "--top_k",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=200,
+    show_default=True,
+    help=Message("Choose among the N most likely tokens only."),
 )
-@click.option("--seed", type=int, default=1337, show_default=True, help="The same seed writes the same text.")
-@click.option("--device", metavar="NAME", help="cpu, cuda, mps (default: the best available).")
-@click.option("--dataset", metavar="NAME", help="The data whose vocabulary is used (default: the checkpoint's).")
+@option(
+    "--seed",
+    type=int,
+    metavar="N",
+    default=1337,
+    show_default=True,
+    help=Message("The same seed writes the same text."),
+)
+@option("--device", metavar="NAME", help=Message("cpu, cuda, mps (default: the best available)."))
+@option("--dataset", metavar="NAME", help=Message("The data whose vocabulary is used (default: the checkpoint's)."))
 @options_of("sample")
 def command(
     out_dir: str,
@@ -51,11 +96,6 @@ def command(
     dataset: str | None,
     lang: str | None,
 ) -> None:
-    """Let a trained model go on with a text, as nanoGPT's sample.py does.
-
-    Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is written. One seed gives the
-    tokens that nanoGPT gives.
-    """
     with speaking(lang):
         try:
             import torch  # noqa: F401

@@ -6,18 +6,19 @@ import os
 
 import click
 
+from stepwatch.cli.help import option
 from stepwatch.errors import UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.sampler import INTERVAL_S, Sampler, parquet
 
-interval_option = click.option(
+interval_option = option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
     default=INTERVAL_S,
     show_default=True,
     metavar="SECONDS",
-    help="How often to sample the machine.",
+    help=Message("How often to sample the machine."),
 )
 
 

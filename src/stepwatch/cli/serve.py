@@ -16,6 +16,7 @@ import click
 import uvicorn
 
 from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.help import Command, option
 from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -26,25 +27,49 @@ from stepwatch.web.connections import Connection, most_connections
 from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_blocks_back, is_loopback
 
 
-@click.command(name="serve")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
-@click.option(
+@click.command(
+    name="serve",
+    cls=Command,
+    texts=(
+        Message("Serve the page: paste a log or drop a file, get the report."),
+        Message(
+            "Also estimates a config, watches a growing log below a directory that --allow names, and answers "
+            "programs: see /api/openapi.json. Listens on this machine alone; any other --host needs a --token. "
+            "Nothing that is pasted is stored or sent anywhere. Press Ctrl-C to stop."
+        ),
+    ),
+)
+@option(
+    "--host",
+    metavar="HOST",
+    default="127.0.0.1",
+    show_default=True,
+    help=Message("Address to listen on; others need a token."),
+)
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=8765,
+    show_default=True,
+    help=Message("Port to listen on; 0 takes any free one."),
+)
+@option(
     "--token",
     metavar="TOKEN",
     envvar="STEPWATCH_TOKEN",
-    help="What one must know to use the page. Others cannot see it in the environment variable STEPWATCH_TOKEN.",
+    help=Message("Secret to use the page; in the environment variable STEPWATCH_TOKEN other users cannot see it."),
 )
-@click.option(
+@option(
     "--allow",
     "allowed",
     multiple=True,
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
-    help="A directory whose logs may be watched (default: none).",
+    help=Message("A directory whose logs may be watched (default: none)."),
 )
-@click.option("--store", metavar="STORE", help="Show the runs of a store too, that `stepwatch collect` has made.")
-@click.option("--pid", type=click.IntRange(1), hidden=True, help="End with this process.")
+@option("--store", metavar="STORE", help=Message("Show the runs of a store of `stepwatch collect` too."))
+@click.option("--pid", type=click.IntRange(1), hidden=True)  # ends with this process
 @options_of("serve")
 def command(
     host: str,
@@ -55,12 +80,6 @@ def command(
     pid: int | None,
     lang: str | None,
 ) -> None:
-    """Serve the page: paste a log or drop a file, get the report.
-
-    Also estimates a config, watches a growing log below a directory that --allow names, and answers programs: see
-    /api/openapi.json. Listens on this machine alone; any other --host needs a --token. Nothing that is pasted is stored
-    or sent anywhere. Press Ctrl-C to stop.
-    """
     with speaking(lang) as language:
         from_environment = os.environ.pop("STEPWATCH_TOKEN", None)  # not to be handed on to workers
         if token and token != from_environment and not hide_argument(token):

@@ -17,6 +17,7 @@ import click
 from stepwatch.answers import EstimateRequest, text_of
 from stepwatch.cli.commands import deliver, options_of, speaking
 from stepwatch.cli.estimate import vocabulary_near
+from stepwatch.cli.help import Command, language_of, option
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -28,31 +29,38 @@ if TYPE_CHECKING:
     from stepwatch.trainer.log import Log
 
 
-class _WithSettings(click.Command):
+class _WithSettings(Command):
     """Its help ends with every setting, its default and its meaning."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Settings, each as a flag or a line of the config"):
+        language = language_of(ctx)
+        with formatter.section(say(Message("Settings, each as a flag or a line of the config:"), language)):
             defaults = {field.name: field.default for field in fields(TrainConfig)}
             rows = [
-                (f"{name}={'…' if defaults[name] is None else defaults[name]}", meaning)
+                (f"{name}={'…' if defaults[name] is None else defaults[name]}", say(meaning, language))
                 for name, meaning in MEANINGS.items()
             ]
             formatter.write_dl(rows)
 
 
-@click.command(name="train", cls=_WithSettings, context_settings={"ignore_unknown_options": True})
+@click.command(
+    name="train",
+    cls=_WithSettings,
+    context_settings={"ignore_unknown_options": True},
+    texts=(
+        Message("Train a GPT as nanoGPT does, with the time of every part on a line of its own."),
+        Message(
+            "Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes "
+            "nanoGPT's log, its checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it "
+            "trains on all ranks: torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py"
+        ),
+    ),
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py | --KEY=VALUE]...")
-@click.option("--dry-run", is_flag=True, help="Only say how long it will take and whether it fits; start nothing.")
-@click.option("--samples", is_flag=True, help="Sample the machine meanwhile, to run.samples.csv beside run.jsonl.")
+@option("--dry-run", is_flag=True, help=Message("Only say how long it will take and whether it fits; start nothing."))
+@option("--samples", is_flag=True, help=Message("Sample the machine meanwhile, to run.samples.csv beside run.jsonl."))
 @options_of("train")
 def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str | None) -> None:
-    """Train a GPT as nanoGPT does, with the time of every part on a line of its own.
-
-    Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes nanoGPT's log, its
-    checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it trains on all ranks:
-    torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py
-    """
     started = time.time()
     with speaking(lang) as language, _without_collector():
         if dry_run:

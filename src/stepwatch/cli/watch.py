@@ -18,6 +18,7 @@ from stepwatch.answers import shown
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, speaking, typed
+from stepwatch.cli.help import Command, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.errors import NoIterations, UnknownGpu
 from stepwatch.gpus.driver import Sensors
@@ -31,24 +32,46 @@ if TYPE_CHECKING:
     from stepwatch.gpus.driver import Reading
 
 
-@click.command(name="watch")
+@click.command(
+    name="watch",
+    cls=Command,
+    texts=(
+        Message("Watch a run in progress."),
+        Message(
+            "Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows how far the run is "
+            "and when it ends, how fast it is against its normal speed and the card, when the next evaluation "
+            "comes, and stalls, crashes and a loss that is not a number as they happen. The log may not exist "
+            "yet, be cut or be replaced. Ends with the report when the run does, when the pipe ends or by Ctrl-C; "
+            "exit code 3 if the run crashed or diverged."
+        ),
+        Message(
+            "The commands of --on-stall and the like are run without a shell; STEPWATCH_EVENT, STEPWATCH_LOG, "
+            "STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and STEPWATCH_ETA_S are in "
+            "their environment."
+        ),
+    ),
+)
 @click.argument("log", default="-", metavar="[LOG]")
 @options_of("watch")
-@click.option("--tee", is_flag=True, help="Pass the lines of a pipe on to standard output; the rest goes to the other.")
-@click.option(
+@option(
+    "--tee",
+    is_flag=True,
+    help=Message("Pass the lines of a pipe on to standard output; all else goes to standard error."),
+)
+@option(
     "--interval",
     type=click.FloatRange(0.05, 3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look.",
+    help=Message("How often to look."),
 )
-@click.option("--on-stall", metavar="CMD", help="Run this when the run stalls, slows down or prints nothing any more.")
-@click.option("--on-crashed", metavar="CMD", help="Run this when the run crashes (default: that of --on-stall).")
-@click.option("--on-diverged", metavar="CMD", help="Run this when the loss is not a number any more.")
-@click.option("--on-done", metavar="CMD", help="Run this when the run has reached its last iteration.")
-@click.option("--notify", "addresses", multiple=True, metavar="URL", help="Send a message when it stalls or ends.")
-@click.option("--once", is_flag=True, help="Show how the run stands and leave.")
+@option("--on-stall", metavar="CMD", help=Message("Run this when the run stalls, slows down or stops printing."))
+@option("--on-crashed", metavar="CMD", help=Message("Run this when the run crashes (default: that of --on-stall)."))
+@option("--on-diverged", metavar="CMD", help=Message("Run this when the loss becomes NaN or infinite."))
+@option("--on-done", metavar="CMD", help=Message("Run this when the run has reached its last iteration."))
+@option("--notify", "addresses", multiple=True, metavar="URL", help=Message("Send a message when it stalls or ends."))
+@option("--once", is_flag=True, help=Message("Show how the run stands and leave."))
 def command(
     log: str,
     lang: str | None,
@@ -62,16 +85,6 @@ def command(
     once: bool,
     **given: Any,
 ) -> None:
-    """Watch a run in progress.
-
-    Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows how far the run is and when it
-    ends, how fast it is against its normal speed and the card, when the next evaluation comes, and stalls, crashes
-    and a loss that is not a number as they happen. The log may not exist yet, be cut or be replaced. Ends with the
-    report when the run does, when the pipe ends or by Ctrl-C; exit code 3 if the run crashed or diverged.
-
-    The commands of --on-stall and the like are run without a shell; STEPWATCH_EVENT, STEPWATCH_LOG,
-    STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and STEPWATCH_ETA_S are in their environment.
-    """
     with speaking(lang) as language:
         known = Known(**given, or_this_machine=True)
         display = _display(sys.stderr if tee else sys.stdout, language, once=once)

@@ -20,7 +20,17 @@ COMMAND_WORDS = re.compile(
     r"(?<![\w-])--[a-z]|`stepwatch|stepwatch (?:-|[a-z]+ [A-Z]|explain|calibrate|compare|serve|watch)"
 )
 # What nobody meets on the page: other rooms, options that it does not have, a section that it leaves out.
-ELSEWHERE = {"cli", "fleet", "trainer", "recorder", "next_command.py", "card_answer.py", "watch.py", "security.py"}
+ELSEWHERE = {
+    "cli",
+    "fleet",
+    "trainer",
+    "recorder",
+    "next_command.py",
+    "card_answer.py",
+    "watch.py",
+    "security.py",
+    "options.py",
+}
 NOT_OFFERED = ("--fail-over", "--like and --log-format", "--log-format names", "--price-per-hour", "gpustat --json")
 
 

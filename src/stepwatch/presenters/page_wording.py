@@ -36,6 +36,7 @@ ON_PAGE: Mapping[str, Message] = {
     "name a graphics card with --gpu, or measure this machine: stepwatch calibrate": _CARD,
     "The link between the cards is assumed to carry {rate:size} per second; override it with --link.": Message("The link between the cards is assumed to carry {rate:size} per second."),
     "for example: --claim 100ms (an iteration), 2M-tokens/s, 20min (the whole run)": Message("for example: 100ms (an iteration), 2M-tokens/s, 20min (the whole run)"),
+    "The calibration was made while the machine was busy, so that these times may be too long. Measure again when it is idle: stepwatch calibrate": Message("The calibration was made while the machine was busy, so that these times may be too long."),
     "measure again: stepwatch calibrate": Message("the machine has to be measured again"),
     "leave --link out, or name pcie4 or pcie5": Message("name pcie4 or pcie5, or no link"),
     "nearest: {nearest:word}; `stepwatch gpus` lists every card": Message("nearest: {nearest:word}"),

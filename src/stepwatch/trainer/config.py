@@ -120,7 +120,9 @@ MEANINGS = {
     "eval_iters": Message("batches of each split in an evaluation"),
     "eval_only": Message("evaluate once and stop"),
     "always_save_checkpoint": Message("save at every evaluation, not only at a better one"),
-    "init_from": Message("scratch, resume from the newest checkpoint in out_dir, or gpt2, gpt2-medium, gpt2-large, gpt2-xl"),
+    "init_from": Message(
+        "scratch, resume from the newest checkpoint in out_dir, or gpt2, gpt2-medium, gpt2-large, gpt2-xl"
+    ),
     "wandb_log": Message("report to Weights & Biases; needs wandb"),
     "wandb_project": Message("its project at Weights & Biases"),
     "wandb_run_name": Message("its name at Weights & Biases"),

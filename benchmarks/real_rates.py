@@ -105,7 +105,7 @@ def repeated(source: Source, runs: tuple[Run, ...], size: int = SIZE) -> Source:
         length += len(part) + 1
         if length >= size:
             break
-    return source._replace(text=("\n".join(text) + "\n").encode())
+    return source.holding(("\n".join(text) + "\n").encode())
 
 
 def measure(place: Path, names: Collection[str]) -> Iterator[tuple[str, Path, float, int]]:

@@ -15,6 +15,7 @@ from stepwatch.analysis.findings import WARNING, cause_of_end
 from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import SPIKE_NOISES, SPIKE_RATIO, Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
+from stepwatch.analysis.statistics import median, pieces
 from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
@@ -240,7 +241,7 @@ def _at_its_end(evidence: Evidence) -> bool:
     numbers, end = run.iterations.number, forecast.max_iters
     if forecast.done or end is None or not len(numbers):
         return forecast.done
-    apart = float(np.median(np.diff(numbers))) if len(numbers) > 1 else 1.0
+    apart = median(np.diff(numbers)) if len(numbers) > 1 else 1.0
     return bool(numbers[-1] + max(apart, 2) > end)
 
 
@@ -252,8 +253,10 @@ def _silent_s(evidence: Evidence) -> float | None:
     run = evidence.analysis.run
     if evidence.now_s is None or not len(run.iterations):
         return None
-    printed = run.iterations.time_s * evidence.analysis.phases.covers
-    usual_s = float(printed[evidence.analysis.phases.phase != Phase.STALL].max(initial=0.0))
+    times, phases, usual_s = run.iterations.time_s, evidence.analysis.phases, 0.0
+    for rows in pieces(len(times)):
+        printed = (times[rows] * phases.covers[rows])[phases.phase[rows] != Phase.STALL]
+        usual_s = float(printed.max(initial=usual_s))
     stamp_s = float(run.iterations.stamp_s[-1])
     longest_s = max(SILENT_LINES * usual_s, DAY_S)  # of any time zone
     if stamp_s > YEARLESS_S + YEAR_S and evidence.now_s - stamp_s > longest_s:
@@ -497,7 +500,7 @@ def _slowest_mean(a: Analysis) -> float:
     if a.phases.baseline is None or a.run.traits.schedules:
         return 1.0
     rows = a.phases.normal & (a.phases.covers > 1)
-    largest = float(a.phases.baseline.ratio(a.run.iterations)[rows].max(initial=1.0))
+    largest = float(a.phases.baseline.ratio(a.run.iterations, rows).max(initial=1.0))
     return largest if largest > max(SPIKE_RATIO, math.exp(SPIKE_NOISES * a.phases.baseline.noise)) else 1.0
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.columns import seeds, step_times
 
+from stepwatch.analysis import statistics
 from stepwatch.analysis.comparison import limit_of
 from stepwatch.analysis.periods import between_rows, find_periods, usual_gap
 from stepwatch.analysis.statistics import (
@@ -17,9 +18,9 @@ from stepwatch.analysis.statistics import (
     block_medians,
     median,
     quantile,
+    running_levels,
     running_median,
     spread,
-    spread_over,
     standard_error,
     t_quantile,
     weighted_median,
@@ -72,9 +73,10 @@ def test_a_normal_time_is_known_at_every_row_and_its_noise_is_finite(
     assert (found is None) is (not normal.any())
     if found is not None:
         held = np.maximum(values[normal], digit_s / 2)
-        assert held.min() <= found.time_s.min() <= found.time_s.max() <= held.max()
+        everywhere = np.asarray(found.time_s)
+        assert len(everywhere) == len(values)
+        assert held.min() <= everywhere.min() <= everywhere.max() <= held.max()
         assert 0.0 <= found.noise < 70.0  # so that no power of it overflows
-        assert len(spread_over(held, normal)) == len(values)
 
 
 # --- periods ----------------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ def test_planted_periods_are_found(every: int, first: int, noise_seed: int, exce
     beyond = np.abs(np.random.default_rng(noise_seed).normal(0, 1e-3, len(numbers)))
     spikes = np.arange(len(numbers)) % every == every // 2
     beyond[spikes] = excess
-    (found,) = find_periods(numbers, np.ones_like(numbers), beyond, spikes, None)
+    (found,) = find_periods(numbers, np.ones_like(numbers), beyond.__getitem__, spikes, None)
     assert (found.every, found.first) == (every, int(numbers[spikes][0]))
     assert (found.rows == spikes).all()
 
@@ -127,3 +129,31 @@ def test_a_limit_is_a_share_or_is_refused(thousandths: int, unit: str) -> None:
             limit_of(text)
     else:
         assert limit_of(text) == pytest.approx(thousandths / 1e5)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6) | st.sampled_from([1.0, 2.0]), min_size=1, max_size=300).map(np.array),
+    st.floats(0.0, 1.0), st.booleans(),
+)  # fmt: skip
+def test_a_column_in_pieces_gives_what_it_gives_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, values: np.ndarray, share: float, lost: bool
+) -> None:
+    """As columns of more than a million rows are worked on."""
+    if lost:
+        values[len(values) // 2] = math.nan
+    with monkeypatch.context() as patch:
+        whole = median(values), quantile(values, share), spread(values)
+        patch.setattr(statistics, "PIECE", 7)
+        patch.setattr(statistics, "_SAMPLED", 5)
+        np.testing.assert_array_equal([median(values), quantile(values, share), spread(values)], whole)
+        assert statistics.sum_of(len(values), values.__getitem__) == pytest.approx(values.sum(), abs=1e-6, nan_ok=True)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10.0), st.booleans()), min_size=1, max_size=60), st.integers(1, 9))
+def test_levels_between_rows_are_on_a_straight_line(rows: list[tuple[float, bool]], window: int) -> None:
+    values, known = (np.array(column) for column in zip(*rows, strict=True))
+    known[0] = True
+    levels = running_levels(values[known], window)
+    lines = np.interp(np.arange(len(known)), np.flatnonzero(known), np.asarray(levels))
+    np.testing.assert_array_equal(np.asarray(levels.spread_over(known)), lines)
+    np.testing.assert_array_equal(levels.between(np.arange(len(known)), known), lines)

@@ -72,7 +72,7 @@ def before_the_first(run: Run, expected: Estimate | None, gpu: Gpu | None, gpu_o
         phases=phases,
         costs=costs,
         regimes=Regimes(),
-        split=Split(nothing, nothing, nothing, nothing, nothing, nothing),
+        split=Split(nothing, nothing.astype(np.int64), {}),
         goodput=goodput,
         throughput=find_throughput(run, phases, costs, goodput, gpu, gpu_origin),
         forecast=forecast,

@@ -20,12 +20,17 @@ from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
     PRINTED_STEP_S,
     WINDOW,
+    Levels,
     last_digit_s,
+    mean_of,
     median,
-    running_median,
+    median_of,
+    running_levels,
     spread,
     standard_error,
+    sum_of,
     t_quantile,
+    variance_of,
     weighted_median,
 )
 from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
@@ -108,7 +113,10 @@ class _Noise(NamedTuple):
             weight += degrees * (own * math.sqrt(len(together) / degrees)) ** 2
         degrees += prior.degrees
         baseline = phases.baseline
-        step_s = baseline.noise * median(baseline.time_s * phases.covers) if baseline is not None else 0.0
+        step_s = 0.0
+        if baseline is not None:
+            usual, covers = baseline.time_s, phases.covers
+            step_s = baseline.noise * median_of(len(usual), lambda rows: usual[rows] * covers[rows])
         return cls(math.sqrt(weight / degrees), degrees, step_s)
 
 
@@ -123,7 +131,7 @@ class _Typical(NamedTuple):
 class _Speeds(NamedTuple):
     """Stretches so far apart that no figure holds for all of them; a run at about one speed is a single one."""
 
-    of_row: npt.NDArray[np.int64]
+    of_row: npt.NDArray[np.int16]
     step_s: Floats
     present: npt.NDArray[np.bool_]
     """The rows at the last of these speeds."""
@@ -132,60 +140,69 @@ class _Speeds(NamedTuple):
     def of(cls, run: Run, phases: Phases, regimes: Regimes) -> _Speeds:
         """From jumps: where the halves of two stretches that meet are as near as all others, it is a drift."""
         normal, numbers = phases.normal, run.iterations.number
-        times = np.maximum(run.iterations.time_s, PRINTED_STEP_S / 2)
-        begins = np.searchsorted(numbers[normal], [regime.from_iteration for regime in regimes.regimes]).tolist()
+        begins = [regime.from_iteration for regime in regimes.regimes]
         jumps = []
-        for begin, cut, end in zip(begins, begins[1:], [*begins[2:], int(normal.sum())], strict=False):
-            before, after = times[normal][(begin + cut) // 2 : cut], times[normal][cut : (cut + end + 1) // 2]
-            if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO) and not run.traits.schedules:
-                jumps.append(int(numbers[normal][cut]))
-        of_row = np.searchsorted(jumps, numbers, side="right")
-        levels = [median(times[normal & (of_row == speed)]) for speed in range(len(jumps) + 1)]
+        if len(begins) > 1 and not run.traits.schedules:
+            times, own = np.maximum(run.iterations.time_s[normal], PRINTED_STEP_S / 2), numbers[normal]
+            places = [*np.searchsorted(own, begins).tolist(), len(own)]
+            for begin, cut, end in zip(places, places[1:], places[2:], strict=False):
+                before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
+                if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO):
+                    jumps.append(int(own[cut]))
+        of_row = np.zeros(len(numbers), np.int16)
+        for jump in jumps:
+            of_row[np.searchsorted(numbers, jump) :] += 1
+        levels = []
+        for speed in range(len(jumps) + 1):
+            times = run.iterations.time_s[normal & (of_row == speed)]
+            levels.append(median(np.maximum(times, PRINTED_STEP_S / 2, out=times)))
         return cls(of_row, np.array(levels), of_row == len(jumps))
 
 
 class _Level(NamedTuple):
     """The speed over its mean at all evaluations: what slows steps slows evaluations alike."""
 
-    places: npt.NDArray[np.int64]
+    values: Levels
+    normal: npt.NDArray[np.bool_]
     """Rows at which it is known; between them it is on a straight line."""
-    values: Floats
     at_first: float
     doubt_at_first: float
 
     def at(self, rows: npt.NDArray[np.int64]) -> Floats:
-        return np.asarray(np.interp(rows, self.places, self.values))
+        return self.values.between(rows, self.normal)
 
     @classmethod
     def of(cls, run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> _Level:
         """Over its mean at all evaluations; where a run has two speeds, over that of the present one."""
         normal = phases.normal
         if phases.baseline is None or not normal.any():
-            return cls(np.zeros(1, np.int64), np.ones(1), 1.0, 0.0)
+            return cls(Levels(np.ones(1), np.zeros(1, np.uint16)), np.ones(1, bool), 1.0, 0.0)
         # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
         noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
         window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
-        local = np.maximum(running_median(run.iterations.time_s[normal], window), PRINTED_STEP_S / 2)
-        local = local / float(np.mean(local))
+        local = running_levels(run.iterations.time_s[normal], window)
+        local = local.mapped(lambda times: np.maximum(times, PRINTED_STEP_S / 2))
+        usual = mean_of(len(local), local.__getitem__)
+        local = local.mapped(lambda times: times / usual)
         # What varies no more than the noise of the medians is no change of speed.
-        kept = max(0.0, 1 - noise**2 / window / max(float(np.var(local)), 1e-30))
-        local = 1 + kept * (local - 1)
+        kept = max(0.0, 1 - noise**2 / window / max(variance_of(len(local), local.__getitem__), 1e-30))
+        local = local.mapped(lambda levels: 1 + kept * (levels - 1))
         # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
         # to no time at all it goes through a jump, which says nothing of what was before.
         half = window // 2
         line = 2 * local[half] - local[2 * half] if len(local) >= 3 * half else 0.0
         start = float(line if line > 0 else local[0])
 
-        places, logged = np.flatnonzero(normal), np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
+        logged = np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
         between, times = phases.unlogged_evals.at_rows(run.iterations.number)
         rows = np.concatenate((logged, between))
-        levels, weights = np.interp(rows, places, local), np.concatenate((np.ones(len(logged)), times))
+        levels, weights = local.between(rows, normal), np.concatenate((np.ones(len(logged)), times))
         if not len(logged):
             levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
         if phases.first_evaluates:
             levels, weights = np.append(levels, start), np.append(weights, 1.0)
         mean = float(np.average(levels, weights=weights)) if now.all() else median(local[now[normal]])
-        return cls(places, local / mean, start / mean, 0.5 * abs(start - 1) / mean)
+        return cls(local.mapped(lambda levels: levels / mean), normal, start / mean, 0.5 * abs(start - 1) / mean)
 
 
 class _Beliefs(NamedTuple):
@@ -303,17 +320,19 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     if baseline is None or not normal.any():
         smallest = float(run.iterations.time_s.min())
         return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
-    times, usual, covers = run.iterations.time_s[normal], baseline.time_s[normal], phases.covers[normal]
+    times, usual, covers = run.iterations.time_s[normal], baseline.time_s.of(normal), phases.covers_of(normal)
     heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
+    iterations = float(covers.sum())
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
-    mean_ratio = max(1.0, float(np.average(np.minimum(times / usual, heaviest), weights=covers)))
-    mean = float(np.average(np.minimum(times, usual * heaviest), weights=covers))
+    ratios = sum_of(len(times), lambda rows: np.minimum(times[rows] / usual[rows], heaviest) * covers[rows])
+    mean_ratio = max(1.0, ratios / iterations)
+    mean = sum_of(len(times), lambda rows: np.minimum(times[rows], usual[rows] * heaviest) * covers[rows]) / iterations
     # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
-    few = float(covers.sum()) ** 2 < 0.5 * len(covers) * float((covers.astype(np.float64) ** 2).sum())
+    few = iterations**2 < 0.5 * len(covers) * sum_of(len(covers), lambda rows: covers[rows].astype(np.float64) ** 2)
     mid = mean if run.traits.schedules or few else weighted_median(times, covers)
     # The mean of a first epoch without a visible start is as good as the others.
     plain = normal | (phases.of(Phase.FIRST) & (phases.covers > 1) & (run.iterations.time_s <= mid))
-    if mid != mean and plain.sum() > normal.sum():
+    if mid != mean and np.count_nonzero(plain) > len(times):
         mid = weighted_median(run.iterations.time_s[plain], phases.covers[plain])
     if len(speeds.step_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
         mean, times = mid * mean_ratio, times * mid / speeds.step_s[speeds.of_row[normal]]

@@ -309,13 +309,15 @@ def change_of_level(a: Analysis) -> Finding:
 def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
     rows, regimes = a.phases.normal, a.regimes.regimes
-    times, numbers = a.run.iterations.time_s[rows], a.run.iterations.number[rows]
+    around = a.run.iterations.time_s[rows]
     # Around the level of their stretch too: a run of two speeds is not uneven.
-    stretch = np.searchsorted([regime.from_iteration for regime in regimes[1:]], numbers, side="right")
-    around = times / np.maximum([regime.step_s for regime in regimes], 1e-9)[stretch]
+    begins = np.searchsorted(a.run.iterations.number[rows], [regime.from_iteration for regime in regimes[1:]]).tolist()
+    for begin, end, regime in zip([0, *begins], [*begins, len(around)], regimes, strict=True):
+        around[begin:end] /= max(regime.step_s, 1e-9)
     ratio = min(high / max(low, 1e-9), quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9))
     if low > 0 and ratio > 1.5:  # p95 over p5; steady public runs stay below 1.3
-        facts = {"low": low, "mid": weighted_median(times, a.phases.covers[rows]), "high": high, "ratio": ratio}
+        mid = weighted_median(a.run.iterations.time_s[rows], a.phases.covers_of(rows))
+        facts = {"low": low, "mid": mid, "high": high, "ratio": ratio}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
             facts,
@@ -330,7 +332,7 @@ def printed_times(a: Analysis) -> Iterator[Finding]:
     """Times that are printed longer or shorter than they are."""
     rows, doubts = a.phases.artefact, a.goodput.doubts
     if rows.any() and a.phases.baseline is not None:
-        ratio = median(a.phases.baseline.ratio(a.run.iterations)[rows])
+        ratio = median(a.phases.baseline.ratio(a.run.iterations, rows))
         text = Message("Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.", {"ratio": ratio})
         yield Finding("ddp_artefact", INFO, text)
     facts = {"up": a.goodput.unsynchronised}
@@ -486,12 +488,16 @@ def against_the_model(a: Analysis, expected: Interval, gpu: Gpu) -> Finding:
 # --- how it ended, and how it was read --------------------------------------------------------------------------
 
 
+def _last(rows: np.ndarray) -> int:
+    """The last of these rows; -1 where there is none."""
+    return len(rows) - 1 - int(np.argmax(rows[::-1])) if rows.any() else -1
+
+
 def end(a: Analysis) -> Iterator[Finding]:
-    known = np.flatnonzero(~np.isnan(a.run.iterations.loss))
-    lost = np.isinf(a.run.iterations.loss[known])
-    if len(known) and lost[-1]:
-        good = np.flatnonzero(~lost)
-        begin = int(known[good[-1] + 1 if len(good) else 0])
+    loss = a.run.iterations.loss
+    good, lost = _last(np.isfinite(loss)), _last(np.isinf(loss))  # nan is what was not printed
+    if lost > good:
+        begin = good + 1 + int(np.argmax(np.isinf(loss[good + 1 :])))
         text = Message("The loss is not a number from iteration {at:n} on: the model no longer learns.", {"at": int(a.run.iterations.number[begin])})
         yield Finding("loss_nan", WARNING, text)
     fault = cause_of_end(a.run)
@@ -597,6 +603,6 @@ def passed(a: Analysis) -> Iterator[Message]:
     between = parts["eval"] + parts["checkpoint"]
     if a.evaluations_done and 0 < between < SMALL_SHARE * (between + a.goodput.steps_s):
         yield Message("little time in evaluations and checkpoints")
-    losses = a.run.iterations.loss[~np.isnan(a.run.iterations.loss)]  # nan is what was not printed
-    if len(losses) and np.isfinite(losses).all():
+    loss = a.run.iterations.loss  # nan is what was not printed
+    if np.isfinite(loss).any() and not np.isinf(loss).any():
         yield Message("finite loss throughout")

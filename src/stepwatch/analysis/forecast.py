@@ -14,7 +14,7 @@ from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.periods import usual_gap
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.regimes import Regimes
-from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread
+from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread_of
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import SLEEP_S, Floats, Run
@@ -75,7 +75,8 @@ def future_step(
     rows = regimes.regimes[-1].rows if len(regimes.regimes) > 1 else len(times)
     wander, parts = 0.0, min(12, rows // 8)
     if parts > 1:
-        blocks = block_medians((times * np.exp(-slope * np.linspace(0, 1, len(times))))[-rows:], parts)
+        level = times if slope == 0 else times * np.exp(-slope * np.linspace(0, 1, len(times)))
+        blocks = block_medians(level[-rows:], parts)
         wander = float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
     few = 0.10 / len(times) ** 0.7  # as in throughput.combined: a card is not warm, a compiler not done
     slack = math.hypot(wander, statistical, few)
@@ -111,10 +112,12 @@ def _drift(times: Floats) -> float:
     """The logarithm of how much longer steps become in as many rows, where they do so all the time; else 0."""
     if len(times) < 16:  # three rows in each fifth
         return 0.0
-    logs = np.log(np.maximum(times, 1e-12))
+    logs = np.maximum(times, 1e-12)
+    np.log(logs, out=logs)
     fifths = block_medians(logs, 5)
     change = float(fifths[-1] - fifths[0])
-    noise = spread(np.diff(logs)) / math.sqrt(2)  # from row to row: a drift is none of it
+    changes = spread_of(len(logs) - 1, lambda rows: logs[1:][rows] - logs[:-1][rows])
+    noise = changes / math.sqrt(2)  # from row to row: a drift is none of it
     backwards = np.diff(fifths) * np.sign(change) < -0.1 * abs(change)
     if abs(change) < max(0.02, 5 * MEDIAN_ERROR * noise / math.sqrt(len(times) / 5)) or backwards.any():
         return 0.0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.statistics import median, t_quantile
+from stepwatch.analysis.statistics import median, pieces, t_quantile
 from stepwatch.bounds import STEP_S
 from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run
 from stepwatch.units import Interval
@@ -126,16 +125,52 @@ DATA = "data"  # a part of its own where the log shows how long the steps wait f
 BASE_DOUBT = 0.012
 
 
-class Split(NamedTuple):
-    """The time of every row by part; the parts sum to the time, none is negative."""
+class Split:
+    """The time of every row by part; the parts sum to the time, none is negative.
 
-    step_s: Floats
-    eval_s: Floats
-    checkpoint_s: Floats
-    compile_s: Floats
-    unexplained_s: Floats
-    data_s: Floats
-    """Waiting for input; nothing where it is not known."""
+    Most rows are a step and nothing else: only of the others the parts are kept.
+    """
+
+    def __init__(self, times: Floats, rows: Ints, parts: Mapping[str, Floats]) -> None:
+        self._times, self._rows, self._parts = times, rows, parts
+
+    @property
+    def step_s(self) -> Floats:
+        return self._column("step")
+
+    @property
+    def eval_s(self) -> Floats:
+        return self._column("eval")
+
+    @property
+    def checkpoint_s(self) -> Floats:
+        return self._column("checkpoint")
+
+    @property
+    def compile_s(self) -> Floats:
+        return self._column("compile")
+
+    @property
+    def unexplained_s(self) -> Floats:
+        return self._column("unexplained")
+
+    @property
+    def data_s(self) -> Floats:
+        """Waiting for input; nothing where it is not known."""
+        return self._column(DATA)
+
+    def _column(self, part: str) -> Floats:
+        column = self._times.copy() if part == "step" else np.zeros(len(self._times))
+        if part in self._parts:
+            column[self._rows] = self._parts[part]
+        return column
+
+    def at(self, row: int) -> dict[str, float]:
+        """The parts of one row."""
+        place = int(np.searchsorted(self._rows, row))
+        if place == len(self._rows) or self._rows[place] != row:
+            return {"step": float(self._times[row])}
+        return {part: float(seconds[place]) for part, seconds in self._parts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +201,6 @@ def no_parts(costs: Costs) -> dict[str, float]:
 
 def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     times = run.iterations.time_s
-    step = times.copy()
-    evaluation, checkpoint, compilation, unexplained, data = (np.zeros(len(times)) for _ in range(5))
     rows = np.flatnonzero(phases.phase != Phase.STEP)  # few: all others are step and nothing else
     phase, covers, whole = phases.phase[rows], phases.covers[rows], times[rows]
     base = phases.baseline.time_s[rows] if phases.baseline is not None else np.minimum(whole, costs.step_s.mid)
@@ -187,16 +220,14 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     first = phase == Phase.FIRST
     inside = np.where(first & phases.first_evaluates, np.minimum(rest, cost_eval), 0.0)
     saved = np.where(first & phases.first_saves, np.minimum(rest - inside, cost_save), 0.0)
-    evaluation[rows] = known * share + inside
-    checkpoint[rows] = (known - known * share) + saved + np.where(phase == Phase.CHECKPOINT, rest, 0.0)
-    compilation[rows] = np.where(first, rest - inside - saved, 0.0)
-    explained = evaluation[rows] + checkpoint[rows] + compilation[rows]
-    unexplained[rows] = np.maximum(rest - explained, 0.0)
-    step[rows] = np.maximum(whole - explained - unexplained[rows], 0.0)
-    return Split(
-        step_s=step, eval_s=evaluation, checkpoint_s=checkpoint, compile_s=compilation, unexplained_s=unexplained,
-        data_s=data,
-    )  # fmt: skip
+    evaluation = known * share + inside
+    checkpoint = (known - known * share) + saved + np.where(phase == Phase.CHECKPOINT, rest, 0.0)
+    compilation = np.where(first, rest - inside - saved, 0.0)
+    explained = evaluation + checkpoint + compilation
+    unexplained = np.maximum(rest - explained, 0.0)
+    step = np.maximum(whole - explained - unexplained, 0.0)
+    parts = {"step": step, "eval": evaluation, "checkpoint": checkpoint, "compile": compilation}
+    return Split(times, rows, {**parts, "unexplained": unexplained})
 
 
 def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
@@ -269,7 +300,9 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
     parts = no_parts(costs)
     artefact = np.flatnonzero(phases.artefact)  # no time is lost in it
-    steps = split.step_s + split.data_s
+    steps = split.step_s
+    if costs.data_s is not None:
+        steps += split.data_s
     parts["step"] = _total(steps, covers) - _total(
         steps[artefact] - costs.mean_ratio * usual[artefact], covers[artefact]
     )
@@ -282,9 +315,13 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
 
     missing = unseen = 0.0
     if phases.baseline is not None:  # otherwise nothing shows what the unlogged ones took
-        gaps = np.maximum(np.diff(run.iterations.number) - covers[1:], 0)
-        missing = float(gaps.sum())
-        parts["step"] += float((gaps * (usual[1:] + usual[:-1])).sum()) / 2 * costs.mean_ratio
+        number, between = run.iterations.number, 0.0
+        for rows in pieces(len(covers) - 1):
+            after = slice(rows.start + 1, rows.stop + 1)
+            gaps = np.maximum(number[after] - number[rows] - covers[after], 0)
+            missing += float(gaps.sum())
+            between += float((gaps * (usual[after] + usual[rows])).sum())
+        parts["step"] += between / 2 * costs.mean_ratio
     evals, saves = phases.unlogged_evals.total, phases.unlogged_saves
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too
         unseen = float(phases.trailing - 1 - last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.statistics import Baseline, median
+from stepwatch.analysis.statistics import Baseline, median, pieces
 from stepwatch.run import Floats, Ints, Run
 
 Mask = npt.NDArray[np.bool_]
@@ -44,9 +44,10 @@ def usual_gap(gaps: Ints) -> int:
 
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
     """The interval whose multiples are slow nearly every time and together hold most of the slowness of their size."""
-    numbers, ratio = run.iterations.number, baseline.ratio(run.iterations)
-    excess = np.where(spikes, ratio - 1, 0.0)
-    least, most = (ratio[spikes].min(), ratio[spikes].max()) if spikes.any() else (0.0, 0.0)
+    numbers, ratio = run.iterations.number, baseline.ratio(run.iterations, spikes)
+    excess = np.zeros(len(numbers))
+    excess[spikes] = ratio - 1
+    least, most = (ratio.min(), ratio.max()) if len(ratio) else (0.0, 0.0)
     # The only slow rows of a log may be evaluations, however few, where they are large, alike and at round numbers.
     large_and_alike = (
         max(LARGE_RATIO, 1 + 20 * baseline.noise) < least
@@ -72,33 +73,47 @@ def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -
     return best
 
 
-def find_periods(numbers: Ints, covers: Ints, beyond: Floats, spikes: Mask, first: int | None) -> list[Period]:
+def find_periods(
+    numbers: Ints, covers: Ints, beyond: Callable[[Ints], Floats], spikes: Mask, first: int | None
+) -> list[Period]:
     """All periods of slow rows, each with an offset of its own: one after the other, the one that costs most first.
 
-    `beyond` is what each row has beyond normal steps, in steps; 0 where something else explains it.
+    `beyond` is what rows have beyond normal steps, in steps; 0 where something else explains it.
     """
-    excess: Floats = np.where(spikes, beyond, 0.0)
-    own = np.minimum(covers, np.diff(numbers, prepend=numbers[:1] - covers[:1]))  # iterations of no row before
+    excess = np.zeros(len(numbers))
+    excess[spikes] = beyond(np.flatnonzero(spikes))
     found: list[Period] = []
     while len(left := np.flatnonzero(excess > 0)) >= _LEAST_TIMES:
         best, most = None, 0.0
         tries = len(left) * (len(left) - 1) // 2
         near = left[:_ENOUGH]
         for every, offset in _grids(numbers[near], covers[near]):
-            rows = np.flatnonzero((numbers - offset) // every > (numbers - own - offset) // every)
+            rows = _rows_on(every, offset, numbers, covers)
             rows = rows[rows != first]
             hits = rows[excess[rows] > 0]
             cost = float(excess[hits].sum())
             if len(hits) >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:
-                alike = rows[beyond[rows] > 0.5 * median(beyond[hits])]  # some are lost in the noise
-                grid, slow = (np.isin(np.arange(len(numbers)), which) for which in (rows, alike))
+                alike = rows[beyond(rows) > 0.5 * median(beyond(hits))]  # some are lost in the noise
+                grid, slow = np.zeros(len(numbers), bool), np.zeros(len(numbers), bool)
+                grid[rows], slow[alike] = True, True
                 if _is_regular(excess, grid, tries):
                     best, most = Period(every, int(numbers[alike[0]]), slow), cost
         if best is None:
             return found
         found.append(best)
-        excess = np.where(best.rows, 0.0, excess)
+        excess[best.rows] = 0.0
     return found
+
+
+def _rows_on(every: int, offset: int, numbers: Ints, covers: Ints) -> Ints:
+    """The rows that are about one of these iterations, which no row before is about."""
+    found = []
+    for rows in pieces(len(numbers)):
+        here, about = numbers[rows], covers[rows]
+        before = numbers[rows.start - 1] if rows.start else here[0] - about[0]
+        own = np.minimum(about, np.diff(here, prepend=before))
+        found.append(rows.start + np.flatnonzero((here - offset) // every > (here - own - offset) // every))
+    return np.concatenate(found)
 
 
 def _grids(numbers: Ints, covers: Ints) -> Iterator[tuple[int, int]]:
@@ -201,8 +216,11 @@ class Unlogged:
 
 def between_rows(numbers: Ints, interval: int, gaps: np.ndarray, mentioned: Ints) -> Unlogged:
     """The multiples of the interval inside those gaps between rows, and those mentioned outside of them."""
-    first = numbers[:-1] - numbers[:-1] % interval + interval
-    counts = np.where(gaps, (numbers[1:] - 1) // interval - numbers[:-1] // interval, 0)
-    some = counts > 0
-    found = Unlogged(first=first[some], counts=counts[some], interval=interval)
-    return replace(found, mentioned=mentioned[~found.among(mentioned)])
+    found = []
+    for rows in pieces(len(gaps)):
+        before, after = numbers[:-1][rows][gaps[rows]], numbers[1:][rows][gaps[rows]]
+        first, counts = before - before % interval + interval, (after - 1) // interval - before // interval
+        found.append((first[counts > 0], counts[counts > 0]))
+    first, counts = (np.concatenate(column).astype(np.int64) for column in zip(*found, strict=True))
+    between = Unlogged(first=first, counts=counts, interval=interval)
+    return replace(between, mentioned=mentioned[~between.among(mentioned)])

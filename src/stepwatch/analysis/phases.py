@@ -86,6 +86,12 @@ class Phases:
         """Rows whose time is a training step and nothing else."""
         return np.asarray((self.phase == Phase.STEP) & ~self.artefact)
 
+    def covers_of(self, rows: Mask) -> Ints:
+        """Those of these rows; where each is about one iteration they take no memory."""
+        if self.covers.strides == (0,):
+            return np.broadcast_to(np.int64(1), int(np.count_nonzero(rows)))
+        return self.covers[rows]
+
     @property
     def regular(self) -> Mask:
         """Slow rows that nothing explains but that come back at an interval."""
@@ -235,11 +241,13 @@ class _Marks:
 
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
+        if self.run.timing not in AVERAGES:
+            return False
         if self.run.timing is Timing.SPANS_RUN:  # what one row holds, all hold
             return True
         later = np.arange(len(rows)) != self.first  # whatever the first holds, it is no normal one
         covers = self.covers[later]
-        return self.run.timing in AVERAGES and bool(covers[rows[later]].sum() > 0.8 * covers.sum())
+        return bool(covers[rows[later]].sum() > 0.8 * covers.sum())
 
     def mark_events(self) -> None:
         """What the lines of the log say."""
@@ -287,7 +295,7 @@ class _Marks:
     def _spikes(self, baseline: Baseline) -> Mask:
         """Rows far above the baseline that nothing explains yet."""
         limit = max(SPIKE_RATIO, math.exp(SPIKE_NOISES * baseline.noise))
-        spikes = (baseline.ratio(self.run.iterations) > limit) & (self.phase == Phase.STEP)
+        spikes = baseline.above(self.run.iterations, limit) & (self.phase == Phase.STEP)
         if self.first is not None:
             spikes[self.first] = False
         return np.asarray(spikes)
@@ -309,7 +317,7 @@ class _Marks:
             return None, True  # whatever an epoch does not always do, it is slow by something else than an evaluation
         spikes = self._spikes(self.baseline)
         period = find_period(run, spikes, self.baseline, self.first)
-        largest = float(self.baseline.ratio(run.iterations)[spikes].max(initial=0.0))
+        largest = float(self.baseline.ratio(run.iterations, spikes).max(initial=0.0))
         is_ddp = period == DDP_PERIOD and run.distributed and largest < DDP_LARGEST_RATIO
         return None if is_ddp else period, True
 
@@ -320,10 +328,11 @@ class _Marks:
             return
         rows = self._spikes(self.baseline) & (run.iterations.number % interval == 0)
         if run.evaluations:  # at least half as slow as those that were seen: the rest on the grid is something else
-            seen, excess = self.evaluated, self.baseline.ratio(run.iterations) - 1
+            seen = self.evaluated
             if self.first is not None:
                 seen[self.first] = False
-            rows &= excess > 0.5 * median(excess[seen])
+            excess, found = self.baseline.ratio(run.iterations, seen) - 1, np.flatnonzero(rows)
+            rows[found] = self.baseline.ratio(run.iterations, found) - 1 > 0.5 * median(excess)
         saves = run.settings.flag("always_save_checkpoint") is True and not run.checkpoints
         guessed = inferred and int(rows.sum()) < 2
         self.mark(
@@ -338,11 +347,13 @@ class _Marks:
         lone = [save.line for save in run.checkpoints if save.at is None and "checkpoint" in run.holds]
         if not lone or baseline is None or run.reordered:
             return
-        rows, ratio = np.searchsorted(run.iterations.line, lone), baseline.ratio(run.iterations)
-        for row in rows[rows < len(run.iterations)].tolist():
+        rows = np.searchsorted(run.iterations.line, lone)
+        rows = rows[rows < len(run.iterations)]
+        slow = baseline.ratio(run.iterations, rows) > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise)
+        for row, is_slow in zip(rows.tolist(), slow.tolist(), strict=True):
             if self.phase[row] == Phase.EVAL:
                 self.phase[row] = Phase.EVAL_CHECKPOINT
-            elif self.phase[row] == Phase.STEP and ratio[row] > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise):
+            elif self.phase[row] == Phase.STEP and is_slow:
                 self.mark(row, Phase.EVAL_CHECKPOINT, Certainty.DEDUCED)  # nanoGPT saves only after an evaluation
 
     def mark_stalls(self) -> tuple[Period, ...]:
@@ -350,9 +361,10 @@ class _Marks:
         run, baseline = self.run, self.baseline
         if baseline is None:
             return ()
-        spikes, ratio, numbers = self._spikes(baseline), baseline.ratio(run.iterations), run.iterations.number
+        spikes, numbers = self._spikes(baseline), run.iterations.number
         hundreds = (numbers % DDP_PERIOD == 0) & (self.phase == Phase.STEP)
-        on_hundred = hundreds & spikes & (ratio < DDP_LARGEST_RATIO)
+        on_hundred = hundreds & spikes
+        on_hundred[on_hundred] = baseline.ratio(run.iterations, on_hundred) < DDP_LARGEST_RATIO
         if (
             run.span is None
             and int(on_hundred.sum()) >= 3
@@ -361,14 +373,19 @@ class _Marks:
         ):
             self.artefact = on_hundred
         spikes &= ~self.artefact
-        # Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise of the mean.
-        beyond = np.where((self.phase == Phase.STEP) & ~self.artefact, (ratio - 1) * self.covers, 0.0)
+
+        def beyond(rows: Ints) -> Floats:
+            """Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise."""
+            step = (self.phase[rows] == Phase.STEP) & ~self.artefact[rows]
+            return np.where(step, (baseline.ratio(run.iterations, rows) - 1) * self.covers[rows], 0.0)
+
         periods = [
             period
             for period in find_periods(numbers, self.covers, beyond, spikes, self.first)
-            if median(beyond[period.rows]) > STALL_RATIO - 1
+            if median(beyond(np.flatnonzero(period.rows))) > STALL_RATIO - 1
         ]
-        slow = spikes & (ratio > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise)))
+        slow = spikes.copy()
+        slow[slow] = baseline.ratio(run.iterations, spikes) > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
         self.mark(np.any([slow, *(period.rows for period in periods)], axis=0), Phase.STALL, Certainty.DEDUCED)
         return tuple(periods)
 

@@ -44,7 +44,7 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
     parts = no_parts(costs)
     parts["step"] = float(split.step_s.sum())
     if run.left_out and phases.baseline is not None:  # steps that a run which is watched let go: as those around them
-        gaps, usual = np.diff(run.iterations.number) - 1.0, phases.baseline.time_s
+        gaps, usual = np.diff(run.iterations.number) - 1.0, np.asarray(phases.baseline.time_s)
         between = gaps * (usual[1:] + usual[:-1]) / 2
         mean = float(between.sum() / gaps.sum()) if gaps.sum() > 0 else float(usual.mean())
         parts["step"] += run.left_out * mean * costs.mean_ratio

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.analysis.phases import Phase, Phases
-from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, last_digit_s, median, spread
+from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, last_digit_s, median, spread, variance_of
 from stepwatch.run import Floats, Run
 
 SMALLEST_CHANGE = 0.10
@@ -53,7 +53,7 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
             warm_up += 1
     stable = int(numbers[warm_up]) if warm_up else None
     times, numbers = times[warm_up:], numbers[warm_up:]
-    lines = run.iterations.line[normal][warm_up:]
+    lines = run.iterations.line[normal][warm_up:] if run.announced else run.iterations.line[:0]
     # What the rounding of the print can make is no change.
     digit = math.log1p(1.01 * last_digit_s(run, phases.covers) / max(median(times), 1e-9))
     # A line that says why stands just before the first row of a regime, or a row away from that.
@@ -67,7 +67,8 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
     fifths = block_medians(times, 5)
     if len(regimes) == 1 and len(times) >= 50 and fifths[0] > 0:  # not too short for the printed digits
         change = float(fifths[-1] / fifths[0] - 1)
-        noise = float(np.std(times[: len(times) // 5])) / math.sqrt(len(times) / 5) / float(fifths[0])
+        single = math.sqrt(variance_of(len(times) // 5, times.__getitem__))
+        noise = single / math.sqrt(len(times) / 5) / float(fifths[0])
         backwards = np.diff(fifths) * np.sign(change) < -0.2 * abs(fifths[-1] - fifths[0])
         # One that has gone back for the most part by the end has passed.
         stays = float(median(times[-(len(times) // 10) :]) / fifths[0] - 1) / change > 0.5 if change else False
@@ -95,7 +96,7 @@ def _bounds(times: Floats, smallest: float) -> list[int]:
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
     levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
     # Of a block's median: from block to block or, where these are few, from row to row.
-    single = float(np.std(np.diff(np.log(np.maximum(times, 1e-9))))) / math.sqrt(2)
+    single = math.sqrt(variance_of(len(times) - 1, lambda rows: _changes(times, rows)) / 2)
     noise = MEDIAN_ERROR * single / math.sqrt(len(times) / blocks)
     if blocks > 3:
         noise = max(noise, spread(np.diff(levels)) / math.sqrt(2))
@@ -116,6 +117,11 @@ def _bounds(times: Floats, smallest: float) -> list[int]:
         if min(place - placed[-1], end - place) >= block // 2:
             placed.append(place)
     return _merged(times, [*placed, bounds[-1]], smallest)
+
+
+def _changes(times: Floats, rows: slice) -> Floats:
+    """By what factor, as a logarithm, the row behind each is longer."""
+    return np.diff(np.log(np.maximum(times[rows.start : rows.stop + 1], 1e-9)))
 
 
 def _cuts(levels: Floats, fewest: int, is_change: Callable[[Floats, Floats, float], bool]) -> list[int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from stepwatch.run import Floats, Ints, Iterations, Run
 from stepwatch.units import Z90
@@ -14,14 +16,74 @@ from stepwatch.units import Z90
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
 
 
+PIECE = 1 << 20
+"""Rows of a long column that are worked on at a time: what is computed on the way takes no memory of its size."""
+_SAMPLED, _AROUND = 1 << 16, 0.01
+
+Part = Callable[[slice], Floats]
+"""The values of some rows of a column that need not be there as a whole."""
+
+
+def pieces(count: int) -> Iterator[slice]:
+    for begin in range(0, count, PIECE):
+        yield slice(begin, min(begin + PIECE, count))
+
+
 def median(values: Floats | Ints) -> float:
     """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
-    values = np.asarray(values, dtype=np.float64)
-    if not len(values):
+    return median_of(len(values), lambda rows: np.asarray(values[rows], dtype=np.float64))
+
+
+def median_of(count: int, part: Part) -> float:
+    if not count:
         return math.nan
-    low, high = (len(values) - 1) // 2, len(values) // 2
-    ordered = np.partition(values, (low, high, len(values) - 1))  # NaN comes last
-    return math.nan if np.isnan(ordered[-1]) else float((ordered[low] + ordered[high]) / 2)
+    low, high = _in_order(count, part, (count - 1) // 2, count // 2)
+    return (low + high) / 2
+
+
+def _in_order(count: int, part: Part, first: int, second: int) -> tuple[float, float]:
+    """Two values that follow on each other, or are one, by their places in the order of all; nan where there is any.
+
+    Of a long column only the values between two that a sample shows to be near are put in order.
+    """
+    if count > PIECE:
+        sample = np.sort(part(slice(0, count, count // _SAMPLED)))
+        shares = first / count - _AROUND, second / count + _AROUND
+        least, most = (float(sample[min(max(int(share * len(sample)), 0), len(sample) - 1)]) for share in shares)
+        counts, between = np.zeros(3, np.int64), []
+        for rows in pieces(count):
+            values = part(rows)
+            if np.isnan(values).any():
+                return math.nan, math.nan
+            counts += [np.count_nonzero(found) for found in (values < least, values == least, values == most)]
+            between.append(values[(values > least) & (values < most)])
+        inside = np.sort(np.concatenate(between))
+        ends = np.cumsum([counts[0], counts[1], len(inside), counts[2]])
+
+        def at(place: int) -> float:
+            return least if place < ends[1] else float(inside[place - ends[1]]) if place < ends[2] else most
+
+        if first >= ends[0] and second < ends[3] and least < most:
+            return at(first), at(second)
+        if least == most and ends[0] <= first and second < ends[1]:
+            return least, least
+    ordered = np.partition(part(slice(0, count)), (first, second, count - 1))  # NaN comes last
+    if np.isnan(ordered[-1]):
+        return math.nan, math.nan
+    return float(ordered[first]), float(ordered[second])
+
+
+def sum_of(count: int, part: Part) -> float:
+    return sum(float(part(rows).sum()) for rows in pieces(count))
+
+
+def mean_of(count: int, part: Part) -> float:
+    return sum_of(count, part) / count
+
+
+def variance_of(count: int, part: Part) -> float:
+    mean = mean_of(count, part)
+    return mean_of(count, lambda rows: (part(rows) - mean) ** 2)
 
 
 def weighted_median(values: Floats, weights: Ints) -> float:
@@ -35,14 +97,19 @@ def weighted_median(values: Floats, weights: Ints) -> float:
 def quantile(values: Floats, share: float) -> float:
     """The value below which that share of the values lies."""
     place = min(int(share * len(values)), len(values) - 1)
-    return float(np.partition(values, place)[place])
+    return _in_order(len(values), values.__getitem__, place, place)[0]
 
 
 def spread(values: Floats) -> float:
     """Standard deviation from the median absolute deviation: a few stalls do not move it."""
-    if len(values) < 2:
+    return spread_of(len(values), values.__getitem__)
+
+
+def spread_of(count: int, part: Part) -> float:
+    if count < 2:
         return 0.0
-    return 1.4826 * median(np.abs(values - median(values)))  # as of a normal distribution
+    middle = median_of(count, part)
+    return 1.4826 * median_of(count, lambda rows: np.abs(part(rows) - middle))  # as of a normal distribution
 
 
 def t_quantile(degrees: float) -> float:
@@ -57,19 +124,68 @@ def t_quantile(degrees: float) -> float:
     return z + g1 / degrees + g2 / degrees**2 + g3 / degrees**3
 
 
-def running_median(values: Floats, window: int, most_points: int = 2_000) -> Floats:
+class Levels:
+    """A column of few different values, in two bytes for a row; it is indexed as the column would be."""
+
+    __slots__ = ("_of_row", "_values")
+
+    def __init__(self, values: Floats, of_row: npt.NDArray[Any]) -> None:
+        self._values = values
+        self._of_row = of_row.astype(np.uint16 if len(values) <= 1 << 16 else np.uint32, copy=False)
+
+    def __len__(self) -> int:
+        return len(self._of_row)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self._values[self._of_row[rows]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        return np.asarray(self._values[self._of_row], dtype=dtype)
+
+    def of(self, rows: npt.NDArray[np.bool_]) -> Levels:
+        """Of these rows alone."""
+        return Levels(self._values, self._of_row[rows])
+
+    def mapped(self, to: Callable[[Floats], Floats]) -> Levels:
+        return Levels(to(self._values), self._of_row)
+
+    def spread_over(self, rows: npt.NDArray[np.bool_]) -> Levels:
+        """As of all rows, where it is that of some: on a straight line between them."""
+        if rows.all():
+            return self
+        others = np.flatnonzero(~rows)
+        between, which = np.unique(self.between(others, rows), return_inverse=True)
+        of_row = np.empty(len(rows), np.uint16 if len(self._values) + len(between) <= 1 << 16 else np.uint32)
+        of_row[rows] = self._of_row
+        of_row[others] = len(self._values) + which
+        return Levels(np.concatenate((self._values, between)), of_row)
+
+    def between(self, asked: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
+        """The values at other rows than the ones that they are of; as np.interp, by the rows that are near alone."""
+        others = np.flatnonzero(~rows)
+        near = np.unique(np.concatenate((asked, others - 1, others + 1, (0, len(rows) - 1))))
+        near = near[(near >= 0) & (near < len(rows))]
+        near = near[rows[near]]
+        return np.asarray(np.interp(asked, near, self[near - np.searchsorted(others, near)]))
+
+
+def running_levels(values: Floats, window: int, most_points: int = 2_000) -> Levels:
     """The median of the values around each one; in long series each median stands for a few neighbours."""
     count = len(values)
     window = min(window, count) | 1
     if count <= window:
-        return np.full(count, median(values))
+        return Levels(np.array([median(values)]), np.zeros(count, np.uint16))
     half = window // 2
-    stride = max(1, count // most_points)
+    stride = max(1, count // most_points)  # so that there are fewer than twice as many
     windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]
     ordered = np.partition(windows, (half, window - 1), axis=-1)  # as in median
     medians = np.where(np.isnan(ordered[:, -1]), np.nan, ordered[:, half])
-    inner = np.repeat(medians, stride)[: count - 2 * half]
-    return np.concatenate((np.full(half, medians[0]), inner, np.full(half, medians[-1])))
+    inner = np.repeat(np.arange(len(medians), dtype=np.uint16), stride)[: count - 2 * half]
+    return Levels(medians, np.pad(inner, half, mode="edge"))
+
+
+def running_median(values: Floats, window: int, most_points: int = 2_000) -> Floats:
+    return np.asarray(running_levels(values, window, most_points))
 
 
 def block_medians(values: Floats, blocks: int) -> Floats:
@@ -100,11 +216,18 @@ PRINTED_STEP_S = 1e-5  # nanoGPT prints hundredths of a millisecond
 class Baseline(NamedTuple):
     """The normal time at every row, and the relative noise of normal rows around it."""
 
-    time_s: Floats
+    time_s: Levels
     noise: float
 
-    def ratio(self, iterations: Iterations) -> Floats:
-        return iterations.time_s / self.time_s
+    def ratio(self, iterations: Iterations, rows: Any) -> Floats:
+        return np.asarray(iterations.time_s[rows] / self.time_s[rows])
+
+    def above(self, iterations: Iterations, limit: float) -> npt.NDArray[np.bool_]:
+        """Which of the rows take more than so many times as long."""
+        found = np.empty(len(iterations), bool)
+        for rows in pieces(len(iterations)):
+            found[rows] = self.ratio(iterations, rows) > limit
+        return found
 
 
 def last_digit_s(run: Run, covers: Ints) -> float:
@@ -123,20 +246,10 @@ def baseline_of(iterations: Iterations, normal: np.ndarray, digit_s: float = PRI
     """From the rows that may be normal; None where there are none."""
     if not normal.any():
         return None
-    times = np.maximum(iterations.time_s[normal], digit_s / 2)  # what is shorter is printed as nothing
-    local = running_median(times, WINDOW)
-    everywhere = spread_over(local, normal)
-    usual = median(times)
-    rounding = 0.3 * digit_s / usual  # of a digit, as a standard deviation
-    return Baseline(time_s=everywhere, noise=max(spread(np.log(times / local)), rounding))
-
-
-def spread_over(values: Floats, rows: np.ndarray) -> Floats:
-    """Values of some rows, carried over to the rows between them."""
-    if rows.all():
-        return values
-    everywhere = np.empty(len(rows))
-    everywhere[rows] = values
-    others = np.flatnonzero(~rows)
-    everywhere[others] = np.interp(others, np.flatnonzero(rows), values)
-    return everywhere
+    times = iterations.time_s[normal]
+    np.maximum(times, digit_s / 2, out=times)  # what is shorter is printed as nothing
+    local = running_levels(times, WINDOW)
+    rounding = 0.3 * digit_s / median(times)  # of a digit, as a standard deviation
+    for rows in pieces(len(times)):
+        times[rows] = np.log(times[rows] / local[rows])
+    return Baseline(time_s=local.spread_over(normal), noise=max(spread(times), rounding))

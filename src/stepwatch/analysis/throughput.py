@@ -73,7 +73,7 @@ def find_throughput(
         stated = run.settings.text("dtype")
         (peak, dtype), limit = gpu.peak_flops(stated), gpu.impossible_above_flops(stated)
     printed = run.iterations.reported_mfu
-    real = printed[~np.isnan(printed) & (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)]
+    real = (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)
     return Throughput(
         tokens_per_s=tokens / step if tokens and costs.step_measured else None,
         effective_tokens_per_s=tokens * goodput.iterations / goodput.wall_s if tokens and goodput.wall_s > 0 else None,
@@ -85,7 +85,7 @@ def find_throughput(
         peak_dtype=dtype,
         mfu=achieved / peak if achieved and peak else None,
         normal_mfu=normal_mfu(gpu) if gpu is not None else None,
-        reported_mfu=float(real[-1]) if len(real) else None,
+        reported_mfu=float(printed[len(real) - 1 - int(np.argmax(real[::-1]))]) if real.any() else None,
         possible=not (achieved and limit and achieved > limit),
         cards=cards,
     )

@@ -29,7 +29,7 @@ def _known(run: Run, phases: Phases) -> np.ndarray:
     known = np.isfinite(run.inside.data_s) & (phases.phase != Phase.FIRST)
     if phases.baseline is not None:
         excess, times = phases.excess_s(run, np.arange(len(known))), run.iterations.time_s
-        known &= (excess <= SLEEP_S) | (times <= SLEEP_RATIO * phases.baseline.time_s)
+        known &= (excess <= SLEEP_S) | (times <= SLEEP_RATIO * np.asarray(phases.baseline.time_s))
     return np.asarray(known)
 
 
@@ -54,11 +54,12 @@ def taken_off(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
     known = _known(run, phases)
     data = np.where(known, run.inside.data_s, costs.data_s.mid)
     beyond = np.where(known, data - median(run.inside.data_s[known]), 0.0)
-    late = np.minimum(np.maximum(beyond, 0.0), split.unexplained_s)
-    within = np.minimum(data - late, split.step_s)
-    return split._replace(
-        step_s=split.step_s - within, unexplained_s=split.unexplained_s - late, data_s=late + within
-    )
+    step, unexplained = split.step_s, split.unexplained_s
+    late = np.minimum(np.maximum(beyond, 0.0), unexplained)
+    within = np.minimum(data - late, step)
+    parts = {"eval": split.eval_s, "checkpoint": split.checkpoint_s, "compile": split.compile_s}
+    parts |= {"step": step - within, "unexplained": unexplained - late, DATA: late + within}
+    return Split(run.iterations.time_s, np.arange(len(step)), parts)
 
 
 def data_share(a: Analysis) -> float | None:

@@ -28,7 +28,6 @@ from stepwatch.gpus.names import count_in, named_card
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted
 from stepwatch.readers import read_all
-from stepwatch.readers.reading import place_of_line
 from stepwatch.readers.refusals import ConfigGiven, LooksLike
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
 from stepwatch.run import Run
@@ -89,7 +88,7 @@ def explain(request: ExplainRequest) -> Report:
     command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
-        runs=tuple(replace(run, excerpts=excerpts_of(run.analysis, found.text)) for run in report.runs),
+        runs=tuple(replace(run, excerpts=excerpts_of(run.analysis, found.source)) for run in report.runs),
         inputs=tuple(map(shown, request.logs)),
         directory=request.run is None and any(isinstance(log, str) and is_collection(log) for log in request.logs),
         command=command + (f" --run {request.run}" if request.run is not None else ""),
@@ -330,10 +329,10 @@ MOST_EXCERPTS = 40
 """Of each run: the slowest iterations, the first one and the last; at five lines each 40 kB at most."""
 
 
-def excerpts_of(a: Analysis, text: bytes) -> Excerpts:
+def excerpts_of(a: Analysis, source: Source | None) -> Excerpts:
     """By rows; the last row has the lines of what ended the run, where the log shows it. No other line is kept."""
     iterations = a.run.iterations
-    if not text or not len(iterations):
+    if source is None or not len(iterations):
         return {}
     slow = np.flatnonzero(a.phases.phase != Phase.STEP)
     order = slow[np.lexsort((-iterations.time_s[slow], a.phases.phase[slow] != Phase.FIRST))]
@@ -343,14 +342,7 @@ def excerpts_of(a: Analysis, text: bytes) -> Excerpts:
         places.setdefault(last, [int(iterations.line[last])]).append(a.run.faults[-1].line)
     # An evaluation and its checkpoint are printed before the time of their iteration.
     wanted = {row: {near for at in lines for near in range(at - 3, at + 2)} for row, lines in places.items()}
-    longest = 200  # bytes of a line
-    texts: dict[int, str] = {}
-    line = begin = 0
-    for number in sorted(set().union(*wanted.values())):
-        if number >= 0:
-            begin, line = place_of_line(text, number - line, begin), number
-            end = text.find(b"\n", begin)
-            texts[number] = text[begin : end if end >= 0 else len(text)][:longest].decode("utf-8", "replace")
+    texts = source.lines(set().union(*wanted.values()), longest=200)
     return {
         row: tuple(LogLine(number + 1, texts[number]) for number in sorted(near) if texts.get(number, "").strip())
         for row, near in wanted.items()

@@ -169,7 +169,7 @@ def _elapsed(a: Analysis) -> list[dict[str, float]]:
         return []
     rows, normal = a.run.iterations, a.phases.baseline
     unlogged = np.maximum(np.diff(rows.number, prepend=rows.number[0] - 1) - 1, 0)
-    sums = np.cumsum(rows.time_s + unlogged * (normal.time_s if normal is not None else 0.0))
+    sums = np.cumsum(rows.time_s + unlogged * (np.asarray(normal.time_s) if normal is not None else 0.0))
     if not sums[-1] > 0:
         return []
     sums *= a.goodput.wall_s / sums[-1]

@@ -394,20 +394,11 @@ _HOLDS = {
 
 def slow_parts(a: Analysis, row: int) -> dict[str, float]:
     """The parts of a slow iteration that are worth a word, in seconds."""
-    split = a.split
-    columns = {
-        "step": split.step_s,
-        "data": split.data_s,
-        "eval": split.eval_s,
-        "checkpoint": split.checkpoint_s,
-        "compile": split.compile_s,
-        "unexplained": split.unexplained_s,
-    }
-    values = {part: float(column[row]) for part, column in columns.items()}
-    if not separable(a) and values["checkpoint"] > 0:
+    values = a.split.at(row)
+    if not separable(a) and values.get("checkpoint", 0.0) > 0:
         values["pair"] = values.pop("eval") + values.pop("checkpoint")
     if a.phases.phase[row] == Phase.STALL:
-        values["stall"] = values.pop("unexplained")
+        values["stall"] = values.pop("unexplained", 0.0)
     shown = SMALLEST_SHOWN * float(a.run.iterations.time_s[row])
     return {part: values[part] for part in _HOLDS if values.get(part, 0.0) > shown}
 

@@ -74,15 +74,16 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
 
 def _cells(points: Points, columns: int) -> list[_Cell]:
     """Per column the middle of its steps, and the marks in the order of `points`."""
-    numbers, times = points.number, np.log(np.maximum(points.time_s, 1e-6))
+    numbers = points.number
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
     cells = []
     for mark, marked in points.marks.items():
         rows = marked[:: max(1, len(marked) // 20_000)] if mark == STEP else marked  # enough for the middle of a column
         column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
+        times = np.log(np.maximum(points.time_s[rows], 1e-6))
         starts = np.flatnonzero(np.diff(column, prepend=-1)) if mark == STEP else np.arange(len(rows))
         for begin, end in pairwise([*starts.tolist(), len(rows)]):
-            cells.append(_Cell(mark, int(column[begin]), median(times[rows[begin:end]])))
+            cells.append(_Cell(mark, int(column[begin]), median(times[begin:end])))
     return cells
 
 

@@ -34,24 +34,22 @@ from stepwatch.sources import (
 )
 from stepwatch.sources.directories import is_collection
 from stepwatch.sources.plain_text import CELL_ENDS
+from stepwatch.sources.stored import BLOCK_BYTES, lines_in
 
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
 _BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)")
-BLOCK_BYTES = 1 << 22
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
 
 
 def detect(source: Source) -> str | None:
     """The name of the format that most of the first lines belong to."""
-    text = source.text
-    begin, size = 0, SNIFFED_BYTES
     traces: tuple[str | None, float] = None, 0.0
     seen: set[bytes] = set()
-    while begin < max(len(text), 1):
-        head = text[max(0, begin - 4096) : begin + size]  # so that a line across the edge is seen whole
-        if begin:  # lines that no reader claimed are not claimed where they come again with other numbers
+    looked_at = 0
+    for head, new in _windows(source):
+        if looked_at:  # lines that no reader claimed are not claimed where they come again with other numbers
             lines = head.split(b"\n")
             kinds = head.translate(None, _VARYING).split(b"\n")
             head = b"\n".join(line for line, kind in zip(lines, kinds, strict=True) if kind not in seen)
@@ -63,10 +61,21 @@ def detect(source: Source) -> str | None:
             return name
         if hits > traces[1]:
             traces = name, hits
-        if begin < BLOCK_BYTES:  # so that the memory does not grow with the log
-            seen.update(text[begin : begin + size].translate(None, _VARYING).split(b"\n"))
-        begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
+        if looked_at < BLOCK_BYTES:  # so that the memory does not grow with the log
+            seen.update(new.translate(None, _VARYING).split(b"\n"))
+        looked_at += len(new)
     return traces[0]
+
+
+def _windows(source: Source) -> Iterator[tuple[bytes, bytes]]:
+    """Growing pieces of a text: with the end of the one before, so that a line across the edge is seen whole; alone."""
+    size, before = SNIFFED_BYTES, b""
+    for block in source.blocks():
+        begin = 0
+        while begin < len(block):
+            new = block[begin : begin + size]
+            yield before + new, new
+            begin, size, before = begin + size, min(4 * size, 16 * SNIFFED_BYTES), new[-4096:]
 
 
 def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, float]:
@@ -92,11 +101,11 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:list}", {"names": ", ".join(READERS)}),
         )
-    if is_wandb_file(source.text) and format_name in (None, "wandb-file"):
+    if is_wandb_file(source.head(4)) and format_name in (None, "wandb-file"):
         return _read_wandb_file(source)
     if not source.beside:
         return _read_text(source, format_name)
-    if source.text.startswith(RECORD):  # of one rank, with those of the others beside it
+    if source.head(len(RECORD)) == RECORD:  # of one rank, with those of the others beside it
         found = list(_read_text(source, format_name))
         for file in source.beside:
             with suppress(NoIterations):  # a record that holds no step is as good as missing
@@ -107,7 +116,7 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
     # The files of W&B add to the run, or are all there is where the log holds no iteration.
     if detect(source) is None:
         for file in source.beside:
-            if is_wandb_file(file.text):
+            if is_wandb_file(file.head(4)):
                 with suppress(NoIterations):
                     return wandb.completed(_read_wandb_file(file), source.beside)
         source = wandb.with_summary(source)
@@ -131,7 +140,7 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
             Message("give the output.log of that run, or wait until it has logged its first steps"),
         )
     try:
-        runs = wandb_file.completed(_read_text(source._replace(text=normalise(printed)), None), facts)
+        runs = wandb_file.completed(_read_text(source.holding(normalise(printed)), None), facts)
         if len(runs) == len(epochs):
             runs = tuple(map(wandb_file.with_evaluations, runs, epochs))
         return runs
@@ -158,25 +167,32 @@ def settings_of(source: Source) -> Settings:
 @np.errstate(all="ignore")  # whatever numbers a text holds: assemble() lets only those in that can be
 def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     """The runs in a text, whose first line has this number; block by block."""
-    text, records = source.text, Records()
+    records = Records()
     collects = gc.isenabled()
     gc.disable()  # what is read holds no cycles: to look for them among millions of events takes a third of the time
     try:
-        begin = 0
-        while begin < len(text):
-            end = begin + BLOCK_BYTES
-            if end < len(text):  # whole lines, at least one
-                end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
-            block = text[begin:end]
+        for block in _blocks(source):
             reader.parse(block, line, records)
             records.events += [Fact(line + place, OVER, True) for place in _other_programs(block)]
-            line += block.count(b"\n") + (not block.endswith(b"\n"))
-            begin = end
+            records.narrow()
+            line += lines_in(block)
         reader.finish(line, records)
         return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name))
     finally:
         if collects:
             gc.enable()
+
+
+def _blocks(source: Source) -> Iterator[bytes]:
+    """Whole lines, at least one, of bounded size."""
+    for text in source.blocks():
+        begin = 0
+        while begin < len(text):
+            end = begin + BLOCK_BYTES
+            if end < len(text):
+                end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
+            yield text[begin:end]
+            begin = end
 
 
 def _other_programs(block: bytes) -> Iterator[int]:
@@ -188,7 +204,7 @@ def _other_programs(block: bytes) -> Iterator[int]:
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
-    if not source.text or source.text.isspace():
+    if all(block.isspace() for block in source.blocks()):
         raise NoIterations(Message("the log is empty"), Message("give a log file, or paste the log with: stepwatch -"))
     name = format_name or detect(source)
     if name is None:
@@ -196,7 +212,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     runs = parse(source, READERS[name])
     timed = tuple(run for run in runs if run.is_timed)
     if not timed and not format_name:  # where most lines have no time, those of another program may
-        head = source.text[:SNIFFED_BYTES]
+        head = source.head(SNIFFED_BYTES)
         hits = {other: reader.sniff(head) for other, reader in READERS.items() if other != name}
         for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
             with suppress(NoIterations):
@@ -210,7 +226,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     # The last header of a log without iterations: a run that has only begun.
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
-    untimed = any(pattern.search(source.text) for pattern, _ in READERS[name].untimed)
+    untimed = any(pattern.search(block) for block in source.blocks() for pattern, _ in READERS[name].untimed)
     if not begun or untimed or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
         raise nothing_found(source)
     return (begun[-1],)
@@ -221,17 +237,16 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
 
 def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
     """With the runs of another format before the first iteration or behind the last: two logs in one file."""
-    text, name = source.text, runs[0].format
+    name = runs[0].format
     first = min(int(run.iterations.line.min()) for run in runs)
     last = max(int(run.iterations.line.max()) for run in runs) + 1
-    end = place_of_line(text, last)
-    before = _another_log(source._replace(text=text[: place_of_line(text, first)]), name, 0)
-    behind = _another_log(source._replace(text=text[end:]), name, last)
+    before = _another_log(source.part(0, first), name, 0)
+    behind = _another_log(source.part(last), name, last)
     if not before and not behind:
         return joined_ranks(runs)
     # What the other log says, an error at its end for example, is not of this one.
     own = int(before[-1].iterations.line.max()) + 1 if before else 0
-    part = source._replace(text=text[place_of_line(text, own) : end if behind else len(text)])
+    part = source.part(own, last if behind else None)
     runs = tuple(run for run in parse(part, READERS[name], own) if run.is_timed)
     if before:
         runs = tuple(replace(run, faults=tuple(fault for fault in run.faults if fault.line >= first)) for run in runs)
@@ -240,7 +255,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     """Runs of any format but this one, in a text whose first line has that number."""
-    head = source.text[:SNIFFED_BYTES]
+    head = source.head(SNIFFED_BYTES)
     hinting = [line for line in head.split(b"\n") if line and any(hint in line for hint in _HINTS)]
     # The readers of all formats need not be loaded for what no log can be.
     if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
@@ -253,20 +268,6 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
         runs = tuple(run for run in parse(source, READERS[other], first_line) if run.is_timed)
         return joined_ranks([run for run in runs if len(run.iterations) >= _LEAST_LINES_OF_A_LOG])
     return ()
-
-
-def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
-    """Where a line begins, the one at `begin` being line 0."""
-    size = 1 << 16
-    while line > 0:
-        found = text.count(b"\n", begin, begin + size)
-        if found < line and begin + size < len(text):
-            line, begin = line - found, begin + size
-            continue
-        for _ in range(line):
-            begin = text.find(b"\n", begin) + 1 or len(text)
-        break
-    return begin
 
 
 # --- whatever a user names --------------------------------------------------------------------------------------
@@ -302,7 +303,7 @@ class Found(NamedTuple):
     """Logs that could not be read, files that are no logs."""
     gaps: tuple[Message, ...] = ()
     """Logs of which a piece is missing."""
-    text: bytes = b""
+    source: Source | None = None
     """Where all runs are of one text: its lines are those that the runs count."""
 
 
@@ -320,8 +321,8 @@ def read_all(
     wanted = Wanted(log_format, like, limit)
     if len(logs) == 1 and not (isinstance(logs[0], str) and os.path.isdir(logs[0])):
         source = _opened(logs[0], limit)
-        text = b"" if source.beside or is_binary(source.text) else source.text
-        return Found(runs=joined_ranks(wanted.read(source)), text=text)
+        only = joined_ranks(wanted.read(source))
+        return Found(runs=only, source=None if source.beside or is_binary(source.head(64)) else source)
     from stepwatch.readers.collection import notices_of, runs_in
     from stepwatch.readers.log_files import Log, logs_among
 

@@ -15,6 +15,9 @@ from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Iteratio
 from stepwatch.settings import KINDS, as_kind
 from stepwatch.units import DAY_S
 
+MANY_ROWS = 1 << 22
+"""Of which the columns are made narrow: a log of about 200 MB."""
+_NARROW: dict[str, Any] = {"number": np.int32, "line": np.int32, "loss": np.float32, "reported_mfu": np.float32}
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
 SHOWN_LETTERS = 80  # of a line that a sentence quotes
@@ -144,13 +147,24 @@ class Records:
     def iterations(self) -> Iterations:
         """All rows in the order of their lines."""
         self.flush_rows()
-        whole = {name: _joined(parts) for name, parts in self.columns.items()}
-        whole |= {name: whole[name].astype(np.int64, copy=False) for name in ("number", "line")}
+        for name in COLUMNS:  # one after the other: of parts and whole of all of them there is no room
+            parts = self.columns[name]
+            self.columns[name] = parts if len(parts) == 1 else [_joined(parts)]
+        whole = {name: parts[0] for name, parts in self.columns.items()}
+        for name in ("number", "line"):
+            if whole[name].dtype != np.int32:
+                whole[name] = whole[name].astype(np.int64, copy=False)
         line = whole["line"]
         if len(line) > 1 and bool((line[1:] < line[:-1]).any()):
             order = np.argsort(line, kind="stable")
             whole = {name: column[order] for name, column in whole.items()}
         return Iterations(**whole)
+
+    def narrow(self) -> None:
+        """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU."""
+        if sum(map(len, self.columns["line"])) > MANY_ROWS:
+            for name, kind in _NARROW.items():
+                self.columns[name] = [_narrowed(part, kind) for part in self.columns[name]]
 
     def replace_rows(self, rows: Iterations) -> None:
         """These rows instead of all that were added: what an average hid was undone, or repeats were dropped."""
@@ -235,6 +249,14 @@ def _possible(values: np.ndarray) -> np.ndarray:
     if beyond.any():
         values[beyond & np.isfinite(values)] = np.nan
     return values
+
+
+def _narrowed(part: np.ndarray, kind: Any) -> np.ndarray:
+    if part.dtype == kind or part.strides == (0,):
+        return part
+    if kind is np.int32 and not bool((np.abs(part) < 1 << 30).all()):  # so that sums of two fit too
+        return part
+    return part.astype(kind)
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -59,7 +59,7 @@ def not_like(example: str) -> NoIterations:
 
 def nothing_found(source: Source) -> NoIterations:
     """No text at all; a config; a side file, or a stage that prints no times; a line to describe; else the nearest."""
-    sample = source.text[: 1 << 16].decode("utf-8", "replace")
+    sample = source.head(1 << 16).decode("utf-8", "replace")
     if sample.count("\ufffd") > 0.1 * len(sample):
         return NoIterations(
             Message("“{name:word}” is not text", {"name": source.name}),
@@ -68,7 +68,7 @@ def nothing_found(source: Source) -> NoIterations:
     config = config_given(source)
     if config is not None:
         return config
-    text = source.text[:2_000_000]
+    text = source.head(2_000_000)
     for name, reader in READERS.items():
         for pattern, remedy in reader.untimed:
             found = pattern.search(text)
@@ -77,7 +77,7 @@ def nothing_found(source: Source) -> NoIterations:
                 return NoIterations(
                     Message("the lines are those of {name:word} but have no time: “{line:word}”", line), remedy
                 )
-    example = example_in(source._replace(text=text))
+    example = example_in(source.holding(text))
     if example is not None:
         return LooksLike(source.name, example)
     remedy = Message(
@@ -85,7 +85,7 @@ def nothing_found(source: Source) -> NoIterations:
         {"formats": ", ".join(READERS)},
     )
     nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each different line once
-    fault = fault_of(source.text)
+    fault = fault_of(source)
     if fault is not None and nearness(nearest) < SURELY_AN_ITERATION and not _COUNTED.search(text):
         facts = {"line": fault.line + 1, "quote": fault.text}
         return NoIterations(
@@ -99,12 +99,15 @@ def nothing_found(source: Source) -> NoIterations:
     )
 
 
-def fault_of(text: bytes) -> Fault | None:
+def fault_of(source: Source) -> Fault | None:
     """Why a process ended that printed no iteration."""
-    begin = text.rfind(b"\n", 0, max(len(text) - _LAST_BYTES, 0)) + 1
-    last = text[begin:]
+    last, number = b"", 0
+    for block in source.blocks():
+        last += block
+        begin = last.rfind(b"\n", 0, max(len(last) - _LAST_BYTES, 0)) + 1
+        number, last = number + last.count(b"\n", 0, begin), last[begin:]
     letters = [some for some in FAULT_LETTERS if some in last]
-    lines = enumerate(last.split(b"\n"), start=text.count(b"\n", 0, begin))
+    lines = enumerate(last.split(b"\n"), start=number)
     telling = ((number, line) for number, line in lines if any(some in line for some in letters))
     parted = ((*strip_prefix(line[:LONGEST_LINE].decode("utf-8", "replace")), number) for number, line in telling)
     faults = [fault for rest, prefix, number in parted if (fault := fault_in(rest, prefix, number)) is not None]
@@ -199,9 +202,10 @@ class ConfigGiven(NoIterations):
 
 def config_given(source: Source) -> ConfigGiven | None:
     """None where the text is no config: Python, JSON, TOML or YAML that sets anything known, or named as one."""
-    if len(source.text) > LARGEST_BYTES:
+    data = source.head(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
         return None
-    text = source.text.decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace")
     import tomllib  # a log needs none
 
     by_line = (tomllib.loads, lambda text: read_config(text)[0], _yaml)

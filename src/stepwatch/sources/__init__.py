@@ -6,11 +6,13 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.platforms import opened_to_follow
 from stepwatch.samples import LOG_FILE
 from stepwatch.sources.contents import read_bytes
 from stepwatch.sources.directories import (
@@ -23,6 +25,7 @@ from stepwatch.sources.directories import (
     whole_record,
 )
 from stepwatch.sources.plain_text import is_binary, is_event_file, is_sqlite, is_wandb_file, normalise
+from stepwatch.sources.stored import Stored, content_of, lines_in
 
 __all__ = [
     "LARGEST_EXPANSION_BYTES",
@@ -42,6 +45,7 @@ __all__ = [
     "is_sqlite",
     "is_wandb_file",
     "normalise",
+    "place_of_line",
     "plain_file",
     "printable",
     "unreadable",
@@ -50,15 +54,88 @@ __all__ = [
 LARGEST_EXPANSION_BYTES = 2 * 1024**3
 
 
-class Source(NamedTuple):
-    """A named text, already normalised."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named text, already normalised; a long one is not held, and goes by blocks."""
 
     name: str
-    text: bytes
+    content: bytes | Stored
     beside: tuple[Source, ...] = ()
     """Files that say more about the run than its log."""
     written_s: float | None = None
     """When the file was last written to."""
+    begin: int = 0
+    """The first line of a stored text, and the one behind its last."""
+    end: int = sys.maxsize
+
+    @property
+    def text(self) -> bytes:
+        """All of it."""
+        return self.content if isinstance(self.content, bytes) else b"".join(self.blocks())
+
+    def head(self, size: int) -> bytes:
+        if isinstance(self.content, bytes):
+            return self.content[:size]
+        found = b""
+        for block in self.blocks():
+            found += block[: size - len(found)]
+            if len(found) >= size:
+                break
+        return found
+
+    def blocks(self, line: int = 0) -> Iterator[bytes]:
+        """Whole lines, from this one on; a text that is held is one block."""
+        if isinstance(self.content, bytes):
+            if rest := self.content[place_of_line(self.content, line) :]:
+                yield rest
+            return
+        first = self.begin + line
+        for number, block in self.content.blocks(first):
+            if number >= self.end:
+                return
+            last = place_of_line(block, self.end - number) if number + lines_in(block) > self.end else len(block)
+            yield block[place_of_line(block, first - number) : last]
+
+    def lines(self, numbers: Collection[int], longest: int) -> dict[int, str]:
+        """The beginnings of these lines, where they are there."""
+        found: dict[int, str] = {}
+        block = self.content if isinstance(self.content, bytes) else b""
+        first = line = place = 0
+        for number in sorted(number for number in numbers if number >= 0):
+            if isinstance(self.content, Stored) and number >= first + lines_in(block):
+                first, block = self.content.block_with(number)
+                line, place = first, 0
+            line, place = number, place_of_line(block, number - line, place)
+            end = block.find(b"\n", place)
+            found[number] = block[place : end if end >= 0 else len(block)][:longest].decode("utf-8", "replace")
+        return found
+
+    def part(self, begin: int, end: int | None = None) -> Source:
+        """These lines alone."""
+        if isinstance(self.content, Stored):
+            end = self.end if end is None else self.begin + end
+            return replace(self, begin=self.begin + begin, end=end)
+        place = place_of_line(self.content, begin)
+        stop = len(self.content) if end is None else place_of_line(self.content, end - begin, place)
+        return self.holding(self.content[place:stop])
+
+    def holding(self, text: bytes) -> Source:
+        """The same with another text."""
+        return replace(self, content=text, begin=0, end=sys.maxsize)
+
+
+def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
+    """Where a line begins, the one at `begin` being line 0."""
+    size = 1 << 16
+    while line > 0:
+        found = text.count(b"\n", begin, begin + size)
+        if found < line and begin + size < len(text):
+            line, begin = line - found, begin + size
+            continue
+        for _ in range(line):
+            begin = text.find(b"\n", begin) + 1 or len(text)
+        break
+    return begin
 
 
 def from_text(text: str, name: str = "-") -> Source:
@@ -80,10 +157,10 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
     try:
         if not os.path.isdir(path):
             source = plain_file(path, limit=limit)
-            if not source.text.startswith(RECORD):
+            if source.head(len(RECORD)) != RECORD:
                 return source
             whole = whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text)
-            return _with_ranks(source._replace(text=whole), path, limit)
+            return _with_ranks(source.holding(whole), path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
         if is_run_directory(path):
             return plain_file(os.path.join(path, LOG_FILE), limit=limit)
@@ -94,8 +171,8 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
         if files is None:  # any other directory cannot be read (Windows would call it a lack of permission)
             return Source(name, _events(event_files(path), limit))
         output, beside = files
-        text = plain_file(output, limit=limit).text if output is not None else b""
-        return Source(name, text, tuple(plain_file(file, limit=limit) for file in beside))
+        content = plain_file(output, limit=limit).content if output is not None else b""
+        return Source(name, content, tuple(plain_file(file, limit=limit) for file in beside))
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -123,7 +200,7 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     if sys.stdin is None:  # closed by the process that started us
         return Source("-", b"")
     try:
-        return Source("-", normalise(read_bytes(sys.stdin.buffer, limit)))
+        return Source("-", content_of(sys.stdin.buffer, limit))
     except OSError as error:
         raise unreadable("-", error) from error
 
@@ -131,17 +208,20 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
 def plain_file(path: str, *, limit: int) -> Source:
     """One file, without what belongs to it. Fails under its own name, whichever file of a run it is."""
     try:
-        with open(path, "rb") as stream:
-            text = normalise(read_bytes(stream, limit))
+        with ExitStack() as open_files:
+            stream = open_files.enter_context(opened_to_follow(path))
+            content = content_of(stream, limit)
             written_s = os.fstat(stream.fileno()).st_mtime
+            if isinstance(content, Stored):  # which closes it
+                open_files.pop_all()
     except OSError as error:
         raise unreadable(path, error) from error
-    return Source(printable(os.path.basename(path)), text, written_s=written_s)
+    return Source(printable(os.path.basename(path)), content, written_s=written_s)
 
 
 def _with_ranks(source: Source, path: str, limit: int) -> Source:
     texts = ranks_beside(path, lambda file: plain_file(file, limit=limit).text)
-    return source._replace(beside=tuple(Source(printable(os.path.basename(file)), text) for file, text in texts))
+    return replace(source, beside=tuple(Source(printable(os.path.basename(file)), text) for file, text in texts))
 
 
 def _mlflow_lines(file: str, tag: str, limit: int) -> bytes:

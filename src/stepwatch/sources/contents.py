@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import chain
 from types import ModuleType
@@ -175,8 +175,24 @@ _PLACES, _PLACE_BYTES = 8, 1 << 15  # of a long file, where it is looked at too
 
 def read_bytes(stream: BinaryIO, limit: int) -> bytes:
     """All that a file, a pipe or a device holds, expanded."""
+    return b"".join(read_parts(stream, limit))
+
+
+def read_parts(stream: BinaryIO, limit: int) -> Iterator[bytes]:
+    """The same piece by piece. Raises TooLarge where it is more than the limit."""
     head = stream.read(MAGIC_BYTES)
     packing = packing_of(head)
+    size = stream.seek(0, io.SEEK_END) if packing is None and stream.seekable() else 0
+    if size > limit:
+        raise too_large(limit)
+    if size > 0:
+        stream.seek(0)
+        while size > 0 and (part := stream.read(min(size, READ_BYTES))):
+            yield part
+            size -= len(part)
+        return
+    # A pipe, a device or a packed file: its size is unknown.
+    pieces = chain((head,), iter(lambda: stream.read(READ_BYTES), b""))
     if packing is not None:
         # A file cut short gives what it holds: a running job's log is often such.
         expanding = parts(packing, head, stream)
@@ -186,26 +202,12 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
                 Message("the file looks like {name:word} but cannot be expanded", {"name": packing}),
                 Message("expand it yourself and give the plain log"),
             )
-        return _up_to(limit, chain((first,), expanding))
-    size = stream.seek(0, io.SEEK_END) if stream.seekable() else 0
-    if size > limit:
-        raise too_large(limit)
-    if size > 0:
-        stream.seek(0)
-        return stream.read(size)
-    # A pipe or a device: its size is unknown.
-    return _up_to(limit, chain((head,), iter(lambda: stream.read(READ_BYTES), b"")))
-
-
-def _up_to(limit: int, parts: Iterable[bytes]) -> bytes:
-    found: list[bytes] = []
-    size = 0
-    for part in parts:
+        pieces = chain((first,), expanding)
+    for part in pieces:
         size += len(part)
         if size > limit:
             raise too_large(limit)
-        found.append(part)
-    return b"".join(found)
+        yield part
 
 
 def head_of(path: str, size: int) -> bytes:

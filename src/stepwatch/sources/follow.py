@@ -6,7 +6,6 @@ that was there to be read, and none of it is an error.
 
 from __future__ import annotations
 
-import codecs
 import os
 import stat
 import threading
@@ -20,9 +19,8 @@ from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.sources import printable, unreadable
 from stepwatch.sources.contents import READ_BYTES, packing_of
-from stepwatch.sources.plain_text import encoding_of, to_lines, to_utf8
+from stepwatch.sources.plain_text import Lines
 
-LONGEST_HALF_LINE = 1 << 16
 _MEMORY = 64  # bytes before the place read up to: other ones there mean another file under the same name
 
 
@@ -54,40 +52,6 @@ class Growing(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class Lines:
-    """Bytes in any pieces to whole normalised lines."""
-
-    def __init__(self) -> None:
-        self._begun = False
-        self._held = b""
-        self._decoder: codecs.IncrementalDecoder | None = None
-
-    def feed(self, data: bytes) -> bytes:
-        if not self._begun:
-            data = self._held + data
-            if len(data) < 64 and b"\n" not in data:  # too little to detect the encoding
-                self._held = data
-                return b""
-            encoding = encoding_of(data)
-            self._decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding is not None else None
-            self._begun, self._held = True, b""
-        if self._decoder is not None:
-            data = self._decoder.decode(data).encode("utf-8", "replace")
-        # Up to the last end of a line; a `\r` at the very end may be half of `\r\n`.
-        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
-        whole, rest = (self._held + data[:cut], data[cut:]) if cut else (b"", self._held + data)
-        half = LONGEST_HALF_LINE // 2
-        # A line without an end is no log's own; both its ends are enough to see whether an iteration is in it.
-        self._held = rest if len(rest) <= LONGEST_HALF_LINE else rest[:half] + rest[-half:]
-        return to_lines(whole)
-
-    def end(self) -> bytes:
-        """What was held back; the next bytes are those of a new text."""
-        rest = to_lines(self._held if self._begun else to_utf8(self._held))
-        self._begun, self._held, self._decoder = False, b"", None
-        return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
 
 
 class GrowingFile:

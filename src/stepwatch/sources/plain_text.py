@@ -31,6 +31,7 @@ _BAR = Pattern(
     rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\](?=[\w{\[(<*=#>+-])"
 )
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
+LONGEST_HALF_LINE = 1 << 16
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
 
@@ -39,10 +40,7 @@ def normalise(data: bytes) -> bytes:
     if is_binary(data):
         return data
     data = to_utf8(data)
-    # The recorder's file is JSON too, line by line.
-    if data[:4000].lstrip().startswith((b"{", b"[")) and not _LINE_OF_RECORD.match(data):
-        data = unpack(data)
-    return to_lines(data)
+    return to_lines(unpack(data) if is_document(data) else data)
 
 
 def is_event_file(data: bytes) -> bool:
@@ -98,6 +96,50 @@ def to_lines(data: bytes) -> bytes:
     return data
 
 
+def end_of_lines(data: bytes) -> int:
+    """The place behind the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
+    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+
+
+class Lines:
+    """Bytes in any pieces to whole plain lines; of one that is too long both ends are kept."""
+
+    def __init__(self, longest: int = LONGEST_HALF_LINE) -> None:
+        self._longest = longest
+        self._begun = False
+        self._held = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        if not self._begun:
+            data = self._held + data
+            if len(data) < 64 and b"\n" not in data:  # too little to tell the encoding by
+                self._held = data
+                return b""
+            encoding = encoding_of(data)
+            self._decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding is not None else None
+            self._begun, self._held = True, b""
+        if self._decoder is not None:
+            data = self._decoder.decode(data).encode("utf-8", "replace")
+        cut = end_of_lines(data)
+        whole, rest = (self._held + data[:cut], data[cut:]) if cut else (b"", self._held + data)
+        half = self._longest // 2
+        # A line without an end is no log's own; both its ends are enough to see whether an iteration is in it.
+        self._held = rest if len(rest) <= self._longest else rest[:half] + rest[-half:]
+        return to_lines(whole)
+
+    def rest(self) -> bytes:
+        """What was held back; the next bytes are those of a new text."""
+        rest = to_lines(self._held if self._begun else to_utf8(self._held))
+        self._begun, self._held, self._decoder = False, b"", None
+        return rest
+
+    def end(self) -> bytes:
+        """The same as a whole line."""
+        rest = self.rest()
+        return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
+
+
 def _overstrike(line: bytes) -> bytes:
     """What a terminal shows after backspaces: the byte before each is taken back."""
     shown = bytearray()
@@ -120,18 +162,22 @@ _TAG = Pattern(r"<[^<>]*>")
 _JSON_STRING = Pattern(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
 
 
-def unpack(data: bytes) -> bytes:
-    """The text inside a notebook file or Kaggle's JSON log; anything else as it is."""
+def is_document(data: bytes) -> bool:
+    """Whether it is a notebook file or Kaggle's JSON log. The recorder's file is JSON too, line by line."""
     head = data[:4000].lstrip()
-    looks_like_notebook = head.startswith(b"{") and b'"cells"' in data
-    looks_like_kaggle = head.startswith(b"[") and b'"stream_name"' in head
-    if not (looks_like_notebook or looks_like_kaggle):
-        return data
+    if head.startswith(b"["):
+        return b'"stream_name"' in head
+    return head.startswith(b"{") and not _LINE_OF_RECORD.match(data) and b'"cells"' in data
+
+
+def unpack(data: bytes) -> bytes:
+    """The text inside a document."""
+    is_kaggle = data[:4000].lstrip().startswith(b"[")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError, MemoryError):
-        return _kaggle_entries(data) if looks_like_kaggle else _json_strings(data)
-    text = "".join(_notebook_parts(document) if looks_like_notebook else _kaggle_parts(document))
+        return _kaggle_entries(data) if is_kaggle else _json_strings(data)
+    text = "".join(_kaggle_parts(document) if is_kaggle else _notebook_parts(document))
     return text.encode("utf-8", "replace") or data
 
 

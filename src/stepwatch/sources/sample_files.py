@@ -27,7 +27,7 @@ from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FI
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, printable, unreadable
 from stepwatch.sources.contents import head_of, too_large
 from stepwatch.sources.directories import samples_in
-from stepwatch.sources.follow import Lines
+from stepwatch.sources.plain_text import Lines
 from stepwatch.units import MEGA
 
 _MIB, _PERCENT = 1024.0**2, 0.01

@@ -7,8 +7,8 @@ import pytest
 from stepwatch.errors import NoIterations
 from stepwatch.readers import READERS, read
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.reading import place_of_line, strongest_claim
-from stepwatch.sources import from_text
+from stepwatch.readers.reading import strongest_claim
+from stepwatch.sources import from_text, place_of_line
 
 NANOGPT = "".join(f"iter {n}: loss 4.0, time {100 + n % 3}.00ms, mfu 5.00%\n" for n in range(0, 400, 10))
 LLM_C = "".join(

@@ -7,6 +7,8 @@ second and the tokens so far: their quotient is the time.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from stepwatch.messages import Message
@@ -36,8 +38,9 @@ class _Mlx(LineFormat):
         gaps = np.diff(rows.number)
         usual = int(np.median(gaps[:-1])) if len(gaps) > 1 else 0
         if usual and 0 < gaps[-1] < usual and rows.number[-1] % usual:
-            last = next(times for times in reversed(records.columns["time_s"]) if len(times))
-            last[-1] *= usual / gaps[-1]
+            times = rows.time_s.copy()
+            times[-1] *= usual / gaps[-1]
+            records.replace_rows(replace(rows, time_s=times))
         _add(records)
 
 

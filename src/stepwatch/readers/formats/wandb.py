@@ -57,7 +57,7 @@ def with_summary(source: Source) -> Source:
     summary = next((file.text for file in source.beside if file.name == _SUMMARY), b"")
     if is_cut_json(summary) and not source.text.strip():
         raise cut_off(_SUMMARY)
-    return source._replace(text=summary) if sniff(summary) else source
+    return source.holding(summary) if sniff(summary) else source
 
 
 def _settings(text: bytes) -> dict[str, Value]:

@@ -216,7 +216,7 @@ class Unlogged:
 
 def between_rows(numbers: Ints, interval: int, gaps: np.ndarray, mentioned: Ints) -> Unlogged:
     """The multiples of the interval inside those gaps between rows, and those mentioned outside of them."""
-    found = []
+    found = [(_NONE, _NONE)]
     for rows in pieces(len(gaps)):
         before, after = numbers[:-1][rows][gaps[rows]], numbers[1:][rows][gaps[rows]]
         first, counts = before - before % interval + interval, (after - 1) // interval - before // interval

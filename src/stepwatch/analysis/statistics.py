@@ -163,9 +163,10 @@ class Levels:
     def between(self, asked: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
         """The values at other rows than the ones that they are of; as np.interp, by the rows that are near alone."""
         others = np.flatnonzero(~rows)
-        near = np.unique(np.concatenate((asked, others - 1, others + 1, (0, len(rows) - 1))))
-        near = near[(near >= 0) & (near < len(rows))]
-        near = near[rows[near]]
+        places = np.concatenate((asked, others - 1, others + 1, (len(rows) - 1,)))
+        wanted = np.zeros(len(rows), bool)
+        wanted[places[(places >= 0) & (places < len(rows))]] = True
+        near = np.flatnonzero(wanted & rows)
         return np.asarray(np.interp(asked, near, self[near - np.searchsorted(others, near)]))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tempfile
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -116,6 +115,8 @@ def content_of(stream: BinaryIO, limit: int) -> bytes | Stored:
         return normalise(b"".join((head, *parts)))
     if stream.seekable() and stream.seek(0, io.SEEK_END):
         return Stored(stream, limit)
+    import tempfile  # few logs are long pipes
+
     kept = tempfile.TemporaryFile()  # noqa: SIM115 (Stored closes it)
     kept.writelines(chain((head,), parts))
     return Stored(kept, limit)

@@ -167,7 +167,6 @@ class Checkpoint(NamedTuple):
 
     line: int
     at: int | None = None
-    with_evaluation: bool = False
     took_s: float | None = None
     stamp_s: float | None = None
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from stepwatch.bounds import SETTINGS
 from stepwatch.errors import InputError, UsageError
@@ -129,41 +129,9 @@ GPT2_VOCABULARY = 50304  # 50257 rounded up to a multiple of 64, which cards lik
 GPT2_TOKENS = 50257
 
 
-class Layers(Protocol):
-    """What the work of attention depends on."""
-
-    @property
-    def n_layer(self) -> int: ...
-    @property
-    def n_embd(self) -> int: ...
-    @property
-    def block_size(self) -> int: ...
-
-
-def flops_per_token(n_params: float, shape: Layers | None = None) -> float:
+def flops_per_token(n_params: float, layers: int = 0, width: int = 0, block: int = 0) -> float:
     """Forward and backward for one token: 6 N + 12 L H Q T (PaLM, appendix B); without a shape, 6 N."""
-    attention = 0.0 if shape is None else 12.0 * shape.n_layer * shape.n_embd * shape.block_size
-    return 6.0 * n_params + attention
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
-    """The dimensions of a GPT that decide its cost."""
-
-    n_layer: int
-    n_head: int
-    n_embd: int
-    block_size: int
-    vocab_size: int | None = None
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> ModelShape | None:
-        layers, heads, width, block = (settings.count(k) for k in ("n_layer", "n_head", "n_embd", "block_size"))
-        if layers is None or heads is None or width is None or block is None:
-            return None
-        return cls(
-            n_layer=layers, n_head=heads, n_embd=width, block_size=block, vocab_size=settings.count("vocab_size")
-        )
+    return 6.0 * n_params + 12.0 * layers * width * block
 
 
 # --- values -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import pytest
 from stepwatch.errors import InputError, UsageError
 from stepwatch.settings import (
     KINDS,
-    ModelShape,
     NotPlain,
     Origin,
     Settings,
@@ -198,4 +197,3 @@ def test_unknown_is_none_never_zero() -> None:
     assert settings.number("batch_size") is None
     assert settings.flag("dtype") is None
     assert settings.text("compile") is None
-    assert ModelShape.from_settings(settings) is None

@@ -373,7 +373,6 @@ def faster_storage(case: Case) -> Iterator[Proposal]:
 
 
 SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() until the next launches reach it
-LOGGED_EVERY = 10
 
 
 def log_less(case: Case) -> Iterator[Proposal]:
@@ -381,8 +380,8 @@ def log_less(case: Case) -> Iterator[Proposal]:
     step_s = case.prices.step_s.mid
     if case.settings.count("log_interval") != 1 or case.assumed("log_interval") or step_s <= 0:
         return
-    interval = case.settings.count("eval_interval") or LOGGED_EVERY
-    every = next(size for size in range(LOGGED_EVERY, 0, -1) if interval % size == 0)
+    interval = case.settings.count("eval_interval") or 10
+    every = next(size for size in range(10, 0, -1) if interval % size == 0)  # evaluations fall on a logged line
     setting = "log_interval"
     if case.levers is not None and case.analysis is not None:
         loss = case.analysis.run.iterations.loss

@@ -16,7 +16,7 @@ from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Run
-from stepwatch.settings import ModelShape, Origin, Settings, flops_per_token
+from stepwatch.settings import Origin, Settings, flops_per_token
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
@@ -58,15 +58,16 @@ def find_throughput(
     # FLOPs of one card for one iteration: the header is exact, the printed mfu works without one.
     flops: float | None = None
     source = None
-    n_params, shape = run.settings.number("n_params"), ModelShape.from_settings(run.settings)
+    n_params = run.settings.number("n_params")
+    shape = [size for name in ("n_layer", "n_embd", "block_size") if (size := run.settings.count(name))]
     if run.flops_per_token and tokens:
         flops, source = run.flops_per_token * tokens / cards, "header"
-    elif n_params and tokens and shape:
-        flops, source = flops_per_token(n_params, shape) * tokens / cards, "header"
+    elif n_params and tokens and len(shape) == 3:
+        flops, source = flops_per_token(n_params, *shape) * tokens / cards, "header"
     elif run.traits.mfu_of_a100 and (behind := flops_behind_mfu(run)) is not None:
         flops, source = behind, "mfu"
     elif n_params and tokens:
-        flops, source = flops_per_token(n_params, None) * tokens / cards, "parameters"
+        flops, source = flops_per_token(n_params) * tokens / cards, "parameters"
     achieved = flops / step if flops is not None and costs.step_measured else None
     peak = dtype = limit = None
     if gpu is not None:
@@ -178,7 +179,7 @@ def least_step_s(run: Run, gpu: Gpu | None) -> float:
     peak = gpu.peak_flops().flops if gpu is not None else None
     if not peak or not n_params or not tokens:
         return 0.0
-    return flops_per_token(n_params, None) * tokens / (run.settings.count("world_size") or 1) / peak
+    return flops_per_token(n_params) * tokens / (run.settings.count("world_size") or 1) / peak
 
 
 def usual_step_s(run: Run, gpu: Gpu | None) -> Interval | None:

@@ -146,7 +146,8 @@ NANOGPT_DEFAULTS: Mapping[str, Value] = {
 def flops_per_iteration(workload: Workload) -> float:
     """Forward and backward over all cards, as nanoGPT counts: positions left out."""
     counted = workload.n_params - workload.block_size * workload.n_embd
-    return flops_per_token(counted, workload) * workload.tokens_per_iteration
+    of_token = flops_per_token(counted, workload.n_layer, workload.n_embd, workload.block_size)
+    return of_token * workload.tokens_per_iteration
 
 
 def least_flops_per_iteration(workload: Workload) -> float:

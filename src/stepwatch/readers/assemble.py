@@ -342,7 +342,7 @@ def _checkpoints(kinds: _Kinds, iterations: Iterations) -> tuple[Checkpoint, ...
     for row in np.flatnonzero(np.concatenate(([-1], of_evaluations))[last] > above).tolist():
         save, evaluation = saves[row], kinds.evaluations[last[row] - 1]
         if save.at in (None, evaluation.at):
-            saves[row] = Checkpoint(save.line, evaluation.at, True, save.took_s, save.stamp_s)
+            saves[row] = Checkpoint(save.line, evaluation.at, save.took_s, save.stamp_s)
     numbers = np.array([save.at for save in saves], np.float64)  # nan where it is not known
     if bool((np.diff(numbers) > 0).all()) and not np.isnan(numbers[0]):
         return tuple(saves)

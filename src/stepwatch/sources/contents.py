@@ -170,9 +170,6 @@ class _Zstandard:
 # --- as a whole up to a limit, or in samples --------------------------------------------------------------------
 
 
-_PLACES, _PLACE_BYTES = 8, 1 << 15  # of a long file, where it is looked at too
-
-
 def read_bytes(stream: BinaryIO, limit: int) -> bytes:
     """All that a file, a pipe or a device holds, expanded."""
     return b"".join(read_parts(stream, limit))
@@ -233,9 +230,10 @@ def samples_of(path: str, size: int) -> Iterator[bytes]:
             stream.seek(0)
             whole = io.BytesIO(beginning(packing, stream.read(8 * size), 64 * size))
         length = whole.seek(0, io.SEEK_END)
-        for number in range(_PLACES, 0, -1):
-            whole.seek(max((length - _PLACE_BYTES) * number // _PLACES, 0) // 4 * 4)  # of UTF-16 no half letter
-            yield normalise(whole.read(_PLACE_BYTES))
+        places, sample_bytes = 8, 1 << 15
+        for number in range(places, 0, -1):
+            whole.seek(max((length - sample_bytes) * number // places, 0) // 4 * 4)  # of UTF-16 no half letter
+            yield normalise(whole.read(sample_bytes))
 
 
 def too_large(limit: int) -> TooLarge:

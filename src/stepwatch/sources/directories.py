@@ -158,7 +158,6 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
 RECORD = b'{"stepwatch":'  # how a file of the recorder begins
 RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
 _CONTINUED = b'"continued":true}'
-_MOST_PIECES = 10_000
 
 Texts = Callable[[str], bytes]
 """The text of a file, by its path."""
@@ -167,7 +166,7 @@ Texts = Callable[[str], bytes]
 def whole_record(text: bytes, path: str, text_of: Texts) -> bytes:
     """With the pieces before it: run.jsonl goes on from run.jsonl.1, and that from run.jsonl.2."""
     pieces = [text]
-    while is_continued(pieces[0]) and len(pieces) < _MOST_PIECES:
+    while is_continued(pieces[0]) and len(pieces) < 10_000:
         names = (f"{path}.{len(pieces)}{packed}" for packed in ("", *SUFFIXES))
         older = next((name for name in names if os.path.isfile(name)), None)
         before = text_of(older) if older is not None else b""

@@ -57,7 +57,9 @@ class Training:
     @property
     def flops_per_iter(self) -> float:
         """Of all ranks together, counted as nanoGPT counts them."""
-        return flops_per_token(self.raw.n_params(), self.raw.config) * self.tokens_per_iter
+        shape = self.raw.config
+        of_token = flops_per_token(self.raw.n_params(), shape.n_layer, shape.n_embd, shape.block_size)
+        return of_token * self.tokens_per_iter
 
     def checkpoint(self) -> dict[str, Any]:
         """What is saved, under nanoGPT's names."""

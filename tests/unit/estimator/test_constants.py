@@ -57,7 +57,7 @@ def test_the_peak_that_nanogpt_divides_by_is_the_a100s() -> None:
 
 def test_a_token_of_gpt2_takes_what_nanogpt_counts() -> None:
     """model.py, estimate_mfu: N = 123,587,328 without positions; L, H, Q, T = 12, 12, 64, 1024."""
-    assert flops_per_token(123_587_328, Workload()) == 6 * 123_587_328 + 12 * 12 * 12 * 64 * 1024
+    assert flops_per_token(123_587_328, 12, 768, 1024) == 6 * 123_587_328 + 12 * 12 * 12 * 64 * 1024
     assert flops_per_token(1e9) == 6e9
 
 

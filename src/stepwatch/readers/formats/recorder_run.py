@@ -24,7 +24,6 @@ def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
     own = [event for event in events if begin <= event.line < end]
     facts = [event for event in own if isinstance(event, Fact)]
     evaluations = _merged([event for event in own if isinstance(event, Evaluation)])
-    evaluated = {evaluation.at for evaluation in evaluations}
     saves = _merged([event for event in own if isinstance(event, Checkpoint)])
     compilations = [fact.value for fact in facts if fact.name == "compilation"]
     settings = run.settings
@@ -32,7 +31,7 @@ def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
         settings = settings.overridden_by(Settings.of(Origin.LOG, {"compile": True}))
     run = replace(
         run, evaluations=evaluations, settings=settings,
-        checkpoints=tuple(save._replace(with_evaluation=save.at in evaluated) for save in saves),
+        checkpoints=saves,
         distributed=(settings.count("world_size") or 1) > 1,
         compile_s=sum(took for took, _ in compilations) if compilations else None,
         rank=next((int(fact.value) for fact in facts if fact.name == "rank"), None),

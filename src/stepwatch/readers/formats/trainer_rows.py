@@ -381,7 +381,7 @@ class TrainerRows:
             for event, seconds in told
         ]
         costs = zip(saved, took[len(evaluations) :], strict=True)
-        self.records.events += [tuple.__new__(Checkpoint, (*save[:3], seconds, save[4])) for save, seconds in costs]
+        self.records.events += [tuple.__new__(Checkpoint, (*save[:2], seconds, save[3])) for save, seconds in costs]
 
     def _tell_facts(self, process: _Process, clock: Clock, several: bool) -> None:
         events, line = self.records.events, int(process.line[0])

@@ -159,12 +159,12 @@ def test_other_steps_are_no_evaluations(line: str) -> None:
 )  # fmt: skip
 def test_checkpoint_belongs_to_the_evaluation_above(line: str) -> None:
     (save,) = the_run(f"step 100: train loss 2.5, val loss 2.6\n{line}\n{LINE}\n").checkpoints
-    assert (save.at, save.with_evaluation) == (100, True)
+    assert save.at == 100
 
 
 def test_checkpoint_of_its_own_carries_the_number_in_its_name() -> None:
     run = the_run(f"{LINE}\nsaving checkpoint -> out/ckpt_000100.pt\niter 200: loss 4, time 5ms\n")
-    assert [(save.at, save.with_evaluation) for save in run.checkpoints] == [(100, False)]
+    assert [save.at for save in run.checkpoints] == [100]
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "0" * 100_000, "9" * 19])

@@ -281,13 +281,13 @@ def unknown_setting(name: str) -> UsageError:
     )
 
 
-def read_value(name: str, raw: str, names: Mapping[str, Value] | None = None) -> Value | None:
+def read_value(name: str, raw: str) -> Value | None:
     """The value of a known setting from its text; None where it cannot be read safely."""
     if KINDS[name] is str and not raw.startswith(("'", '"')):
         plain = raw.replace("-", "").replace("_", "").replace("/", "").replace(".", "").isalnum()
         return as_kind(name, raw) if plain else None
     try:
-        value = evaluate(raw.replace(",", "") if name in ("tokens_per_iter", "n_params") else raw, names)
+        value = evaluate(raw.replace(",", "") if name in ("tokens_per_iter", "n_params") else raw)
     except NotPlain:
         # `true`, as people type it.
         return as_kind(name, raw) if KINDS[name] is bool else None

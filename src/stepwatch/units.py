@@ -31,10 +31,10 @@ class Interval:
         return cls(value, value, value)
 
     @classmethod
-    def around(cls, mid: float, half_width: float, *, floor: float = 0.0) -> Interval:
-        """mid ± half_width, cut off at a physical floor (times are not negative)."""
-        mid = max(mid, floor)
-        return cls(max(mid - half_width, floor), mid, max(mid + half_width, mid))
+    def around(cls, mid: float, half_width: float) -> Interval:
+        """mid ± half_width, but nothing below zero: times are not negative."""
+        mid = max(mid, 0.0)
+        return cls(max(mid - half_width, 0.0), mid, max(mid + half_width, mid))
 
     def __add__(self, other: Interval) -> Interval:
         """Sum of independent quantities: the half-widths add in quadrature."""

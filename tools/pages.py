@@ -19,7 +19,8 @@ from stepwatch.i18n import LANGUAGES
 from tools import ROOT, formats_page, recommended_page
 
 _COMMANDS = (
-    "explain estimate advice watch run monitor serve compare collect fleet gpus record train sample prepare calibrate"
+    "explain estimate advice watch run monitor serve compare collect fleet gpus record train sample convert prepare "
+    "calibrate"
 )
 READMES = tuple(sorted(path.name for path in ROOT.glob("README*.md")))  # README.zh.md: the same in Chinese
 PAGES = (*READMES, "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))

@@ -225,7 +225,8 @@ COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     "watch": ("gpu", "lang", "config", "settings"),
     "collect": ("max_size", "lang"),
     "fleet": ("full", "lang"),
-    **dict.fromkeys(("calibrate", "gpus", "monitor", "prepare", "run", "sample", "serve", "train"), ("lang",)),
+    **dict.fromkeys(("calibrate", "convert", "gpus", "monitor", "prepare", "run"), ("lang",)),
+    **dict.fromkeys(("sample", "serve", "train"), ("lang",)),
 }
 # What the API takes in the query or the JSON, beside the log or config itself and `settings`.
 API: Mapping[str, tuple[str, ...]] = {

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,20 +164,75 @@ def test_an_evaluation_in_other_batches_has_the_same_result(train: Train) -> Non
     assert losses(train("--eval_batch_size=5")) == pytest.approx(expected, abs=ROUNDING)
 
 
-def test_two_ranks_have_the_losses_of_one(train: Train, place: Path) -> None:
-    flags = ["--max_iters=20", "--eval_interval=10", "--log_interval=1", "--gradient_accumulation_steps=4",
-             "--checkpoint_interval=15"]  # fmt: skip
-    alone = losses(train(*flags, "--out_dir=one"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "stepwatch"]
-    together = subprocess.run(
-        [*command, "train", *flags_of(TINY), *flags, "--out_dir=two"], capture_output=True, text=True, timeout=180
+# Forks the ranks of each training, since torch takes seconds to load: a number of ranks and its flags on each line.
+RANKS = """
+import os, socket, sys
+import torch, torch.distributed.fsdp, torch.distributed.tensor
+import stepwatch.trainer.loop, stepwatch.trainer.sharded_keeper
+from stepwatch.cli import main
+
+def rank_of(number, count, port, flags):
+    place = dict(RANK=number, LOCAL_RANK=number, WORLD_SIZE=count, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    os.environ.update({name: str(value) for name, value in place.items()})
+    code = 1
+    try:
+        main(["train", *flags])
+        code = 0
+    except SystemExit as ended:
+        code = ended.code or 0
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+for line in sys.stdin:
+    count, *flags = line.split()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = []
+    for number in range(int(count)):
+        ranks.append(os.fork())
+        if ranks[-1] == 0:
+            rank_of(number, int(count), port, flags)
+    codes = [os.waitpid(rank, 0)[1] for rank in ranks]
+    print("ended", *codes, flush=True)
+"""
+
+
+def test_any_number_of_ranks_has_the_losses_of_one(train: Train, place: Path) -> None:
+    flags = ["--eval_interval=6", "--log_interval=1", "--gradient_accumulation_steps=6"]
+    alone = losses(train(*flags, "--max_iters=12", "--out_dir=one"))
+    shared = " ".join([*flags_of(TINY), *flags, "--max_iters=7"])  # saved at its end, with 8 to come
+    resumed = f"{shared} --init_from=auto --max_iters=12 --keep=2"
+    lines = (
+        f"2 {shared} --out_dir=ddp",
+        f"2 {shared} --out_dir=two --sharding=fsdp",
+        f"3 {resumed} --out_dir=two --sharding=fsdp --activation_checkpointing=True",
+        f"2 {resumed} --out_dir=ddp --sharding=fsdp",
     )
-    assert together.returncode == 0, together.stderr
-    assert losses(together.stdout) == pytest.approx(alone, abs=ROUNDING)
-    assert sum("step" in line and "wait_s" in line for line in recorded(place / "two" / "run.rank1.jsonl")) == 21
-    resumed = losses(train(*flags, "--out_dir=two", "--init_from=resume"))
-    assert resumed == pytest.approx({name: alone[name] for name in resumed}, abs=ROUNDING)
-    assert [name for name in resumed if name.isdigit()] == ["15", "16", "17", "18", "19", "20"]
+    done = subprocess.run(
+        [sys.executable, "-c", RANKS], input="\n".join(lines), capture_output=True, text=True, timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    *logs, rest = re.split(r"^ended.*\n", done.stdout, flags=re.M)
+    assert re.findall(r"^ended (.*)", done.stdout, re.M) == ["0 0", "0 0", "0 0 0", "0 0"], done.stderr
+    assert not rest
+    last = {name: alone[name] for name in ("8", "9", "10", "11", "train 12", "val 12", "12")}
+    first = {name: loss for name, loss in alone.items() if name not in last}
+    exact = [line["loss"] for line in recorded(place / "one" / "run.jsonl") if "step" in line]
+    for name in ("ddp", "two"):
+        together = [line["loss"] for line in recorded(place / name / "run.jsonl") if "step" in line]
+        assert together == pytest.approx(exact, abs=1e-5)
+        assert sum("wait_s" in line for line in recorded(place / name / "run.rank1.jsonl")) == 13
+    shutil.rmtree(place / "two" / "ckpt_sharded_12")
+    main(["convert", "two", "whole/ckpt.pt"])
+    whole, parts = load(place / "whole" / "ckpt.pt"), load(place / "two" / "ckpt_sharded_8")
+    assert whole["iter_num"] == parts["iter_num"] == 8
+    assert all(torch.equal(weight, whole["model"][name]) for name, weight in parts["model"].items())
+    for name in ("two", "whole"):
+        logs.append(train(*flags, f"--out_dir={name}", "--init_from=resume", "--max_iters=12"))
+    for expected, log in zip((first, first, last, last, last, last), logs, strict=True):
+        assert losses(log) == pytest.approx(expected, abs=ROUNDING)
 
 
 # --- the log ----------------------------------------------------------------------------------------------------
@@ -466,7 +522,7 @@ def test_a_directory_without_room_is_refused_before_the_training(
 def test_a_last_save_that_failed_is_an_error(
     train: Train, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepwatch.trainer.keeper.replace", lambda path, checkpoint, hurry: "no space left on device")
+    monkeypatch.setattr("stepwatch.trainer.keeper.replace", lambda *given: "no space left on device")
     with pytest.raises(SystemExit) as ended:
         train("--max_iters=20", "--eval_interval=10")
     said = capsys.readouterr()

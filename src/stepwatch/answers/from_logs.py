@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepwatch.advice import advice_on_log
-from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis import Analysis, analyse, restarts
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
@@ -219,8 +219,12 @@ def explain_runs(
     # Like other programs whose output should be reproducible, this one lets the environment say what time it is.
     stated = os.environ.get("SOURCE_DATE_EPOCH", "")
     now_s = float(stated) if stated.isdecimal() else time.time()
+    before: Analysis | None = None
     for run, later in zip(started, (*started[1:], None), strict=True):
         analysis = known.analyse(run)
+        if before is not None and before.run.source == run.source:
+            analysis = replace(analysis, findings=(*analysis.findings, *restarts.findings(before, analysis)))
+        before = analysis
         learned = own_runs.note(analysis.expected) if analysis.expected is not None else None
         if learned is not None:
             analysis = replace(analysis, findings=(*analysis.findings, Finding("own_runs", INFO, learned)))

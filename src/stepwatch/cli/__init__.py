@@ -31,6 +31,7 @@ COMMANDS = {
     "serve": Message("The page on this machine: paste a log, drop a file, watch one grow."),
     "train": Message("Train a GPT as nanoGPT does, with the time of every part on a line of its own."),
     "sample": Message("Let a trained model go on with a text, as nanoGPT's sample.py does."),
+    "convert": Message("Write a checkpoint in another form: one file, or a directory of the parts of several ranks."),
     "calibrate": Message("Measure this machine; other commands then use it with `--gpu this`."),
     "collect": Message("Read thousands of logs, from disks and buckets, into a store of Parquet files."),
     "fleet": Message("Questions to a store of runs: where the GPU hours went, what is slow, what failed."),
@@ -39,7 +40,7 @@ COMMANDS = {
 DEFAULT = "explain"
 DEBUG = "STEPWATCH_DEBUG"
 """Where it is set, what is not expected is raised as it is."""
-_KEEP_THREADS = {"calibrate", "run", "sample", "train"}
+_KEEP_THREADS = {"calibrate", "convert", "run", "sample", "train"}
 """Commands that compute with torch, or start a program that inherits our environment."""
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import cause_of_end
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
+from stepwatch.analysis.restarts import restart_between
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.bounds import YEAR_S
 from stepwatch.errors import NoIterations, StepwatchError, TooLarge
@@ -291,18 +292,16 @@ def _times(run: Run, wall_s: float) -> dict[str, Any]:
 
 
 def _restart(before: Analysis, after: Analysis) -> dict[str, Any]:
-    reached = before.run.iterations.number[-1:].tolist()
-    begin = after.run.iterations.number[:1].tolist()
-    if not reached or not begin:
+    found = restart_between(before, after)
+    if found is None:
+        reached, begin = before.run.iterations.number[-1:].tolist(), after.run.iterations.number[:1].tolist()
         return {"reached_iteration": (reached or [None])[0], "from_iteration": (begin or [None])[0]}
-    redone = max(reached[0] - begin[0] + 1, 0)
-    last, first = float(before.run.iterations.stamp_s[-1]), float(after.run.iterations.stamp_s[0])
     return {
-        "from_iteration": begin[0],
-        "reached_iteration": reached[0],
-        "redone_iterations": redone,
-        "redone_s": redone * before.costs.step_s.mid * before.costs.mean_ratio,
-        "gap_s": first - last if first >= last else None,
+        "from_iteration": found.begin,
+        "reached_iteration": found.reached,
+        "redone_iterations": found.redone,
+        "redone_s": found.redone_s,
+        "gap_s": found.gap_s,
     }
 
 

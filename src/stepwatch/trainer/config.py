@@ -22,7 +22,8 @@ _WORDS = {
     "dtype": DTYPES,
     "eval_splits": ("train,val", "val"),
     "on_nan": ("stop", "continue"),
-    "init_from": ("scratch", "resume", *PRETRAINED),
+    "init_from": ("scratch", "resume", "auto", *PRETRAINED),
+    "sharding": ("ddp", "fsdp"),
 }
 _COUNTS = ("eval_interval", "log_interval", "eval_iters", "gradient_accumulation_steps", "batch_size", "block_size")
 _POSITIVE = (*_COUNTS, "n_layer", "n_head", "n_embd", "learning_rate")
@@ -73,6 +74,8 @@ class TrainConfig:
     dtype: str | None = None
     compile: bool | None = None
     # ours
+    sharding: str = "ddp"
+    activation_checkpointing: bool = False
     seed: int = 1337
     tensorboard_log: bool = False
     eval_batch_size: int = 0
@@ -121,7 +124,7 @@ MEANINGS = {
     "eval_only": Message("evaluate once and stop"),
     "always_save_checkpoint": Message("save at every evaluation, not only at a better one"),
     "init_from": Message(
-        "scratch, resume from the newest checkpoint in out_dir, or gpt2, gpt2-medium, gpt2-large, gpt2-xl"
+        "scratch, resume from the newest checkpoint in out_dir, auto: resume where there is one, or gpt2, …"
     ),
     "wandb_log": Message("report to Weights & Biases; needs wandb"),
     "wandb_project": Message("its project at Weights & Biases"),
@@ -149,6 +152,8 @@ MEANINGS = {
     "device": Message("CUDA, else Apple's, else the CPU"),
     "dtype": Message("bfloat16 where the card has it, else float16; float32 on a CPU"),
     "compile": Message("True on CUDA, else False"),
+    "sharding": Message("of several ranks: ddp, each with all weights, or fsdp, each with a part"),
+    "activation_checkpointing": Message("compute activations again in the backward pass: less memory, more time"),
     "seed": Message("seed of all random numbers"),
     "tensorboard_log": Message("write TensorBoard's event files into out_dir; needs tensorboard"),
     "eval_batch_size": Message("sequences at once in an evaluation; 0: batch_size"),

@@ -28,6 +28,8 @@ class Ranks:
     world_size: int = 1
     local_rank: int | None = None
     on_cuda: bool = False
+    shards: bool = False
+    """Each has a part of every weight (FSDP), else each has them all (DDP)."""
     _control: Any = None
     """Carries small words between the processes by way of the host, so that no card is waited for."""
     _asked: tuple[Any, Tensor] | None = None
@@ -54,11 +56,11 @@ class Ranks:
             )
         return micro_batches // self.world_size
 
-    def join(self, backend: str | None, on_cuda: bool) -> str | None:
+    def join(self, backend: str | None, sharding: str, on_cuda: bool) -> str | None:
         """Meets the others; tells if another backend was taken than asked for."""
         if self.is_alone:
-            return None
-        self.on_cuda = on_cuda
+            return None if sharding == "ddp" else "sharding=fsdp is for several ranks: this one has all weights"
+        self.on_cuda, self.shards = on_cuda, sharding == "fsdp"
         wanted = backend or ("nccl" if on_cuda else "gloo")
         used = "gloo" if wanted == "nccl" and not on_cuda else wanted
         dist.init_process_group(backend=used)
@@ -66,9 +68,24 @@ class Ranks:
         return None if used == wanted else f"backend {wanted} is for CUDA cards: {used} here"
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        if self.is_alone:
+        if self.is_alone or self.shards:
             return model
         return nn.parallel.DistributedDataParallel(model, device_ids=[self.local_rank] if self.on_cuda else None)
+
+    def share_gradients(self, raw: nn.Module, model: Any, *, now: bool) -> None:
+        """Whether the next backward pass averages the gradients over the ranks: once in a step, in its last."""
+        if self.shards:
+            raw.set_requires_gradient_sync(now)  # type: ignore[operator]
+        elif not self.is_alone:
+            model.require_backward_grad_sync = now
+
+    def from_the_first(self, word: str) -> str:
+        """The first rank's, on every rank."""
+        if self.is_alone:
+            return word
+        words = [word]
+        dist.broadcast_object_list(words, src=0, group=self._control)
+        return words[0]
 
     def add_up(self, values: Tensor) -> None:
         """In place, over all ranks."""

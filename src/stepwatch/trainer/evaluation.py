@@ -63,10 +63,13 @@ class Evaluator:
         batches = self._batches[split]
         whole = torch.split(drawn, self.batch_size)
         mine = whole[self._ranks.rank :: self._ranks.world_size]
+        own, turns = len(mine), math.ceil(len(whole) / self._ranks.world_size)
+        if self._ranks.shards and own < turns:  # the others need this rank's part of each layer
+            mine = (*mine, whole[-1])
         total = torch.zeros((), device=self._device.device)
         for starts in mine[:1]:
             batches.prefetch(starts)
-        for turn in range(math.ceil(len(whole) / self._ranks.world_size)):
+        for turn in range(turns):
             if self._ranks.any_says(self._asked_to_stop()):  # in the last turn some have no batch, but are asked
                 raise Interrupted
             if turn == len(mine):
@@ -78,6 +81,6 @@ class Evaluator:
             with self._device.autocast():
                 _, loss = model(tokens, targets)
             assert loss is not None
-            total += loss * len(tokens)
+            total += loss * len(tokens) * (turn < own)
             self._on_batch(place * len(mine) + turn + 1, len(self._config.splits) * len(mine))
         return total

@@ -17,7 +17,7 @@ from stepwatch.trainer.data import read_meta
 from stepwatch.trainer.hardware import Device
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.model import GPT
-from stepwatch.trainer.resuming import NAME, load, newest
+from stepwatch.trainer.resuming import MANIFEST, NAME, load, newest
 from stepwatch.trainer.setup import data_directory, model_of
 from stepwatch.trainer.tokenizing import gpt2_table
 
@@ -32,7 +32,7 @@ class Vocabulary(NamedTuple):
 
 def load_model(place: Path, seed: int, device: Device) -> tuple[GPT, dict[str, Any]]:
     """The model of a checkpoint, ready to write, and the checkpoint. `place` is the file or its directory."""
-    if place.is_dir():
+    if place.is_dir() and not (place / MANIFEST).is_file():
         place = place / NAME if (place / NAME).exists() else newest(place)
     try:
         saved = load(place)

@@ -1,8 +1,8 @@
 """Checkpoints that training does not wait for, and that are whole whenever the process dies.
 
-The tensors are copied to memory while training computes the next gradients; a thread writes the copy to a new file
-beside ckpt.pt and puts it in its place once it is safe on the disk. What is written is nanoGPT's checkpoint: model,
-optimizer, model_args, iter_num, best_val_loss, config. What is saved because someone asked to stop never takes the
+A thread takes the tensors while training computes the next gradients (snapshot.py), writes them to a new file beside
+ckpt.pt and puts it in its place once it is safe on the disk. What is written is nanoGPT's checkpoint: model, optimizer,
+model_args, iter_num, best_val_loss, config. What is saved because someone asked to stop never takes the
 place of another run's checkpoint, nor of the best one where only the best is kept: then it stands beside ckpt.pt.
 """
 
@@ -26,7 +26,7 @@ from stepwatch.messages import Message
 from stepwatch.platforms import put_in_place, step_back
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
-from stepwatch.trainer.snapshot import Copy, Snapshot, size_of
+from stepwatch.trainer.snapshot import Copy, InPlace, Snapshot, size_of
 
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
 _PIECE = 1 << 20  # bytes written in one go
@@ -65,7 +65,7 @@ class Keeper:
         self._snapshot = Snapshot()
         self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", step_back) if background else None
         self._writing: Future[None] | None = None
-        self._copy: Copy | None = None
+        self._copy: Copy | InPlace | None = None
         self._hurry = Event()
         probe(directory)
         for leftover in directory.glob(f"{NAME}.*.tmp"):
@@ -83,21 +83,14 @@ class Keeper:
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
-        """Have the checkpoint copied and written; the seconds waited so far. To be settled before a tensor changes."""
+        """Have the checkpoint taken and written; the seconds waited so far. To be settled before a tensor changes."""
         began = time.perf_counter()
         self.wait()
-        size = size_of(checkpoint)
-        keeps_other = self._keeps_best or not self.is_ours
-        path = self._beside(at) if stopped and keeps_other and self.path.exists() else self.path
-        lacking = no_room(self.path.parent, size)
-        if lacking is not None:
-            self._report(Saved(at, 0.0, size, path, lacking))
-        elif self._writer is None:
-            self._hurry.set()
-            self._write(dict(checkpoint), path, at, size)
+        self._copy = copy = self._snapshot.begin(checkpoint)
+        if self._writer is None:
+            self._write(copy, at, stopped)
         else:
-            self._copy = self._snapshot.begin(checkpoint)
-            self._writing = self._writer.submit(self._write_copy, self._copy, path, at, size)
+            self._writing = self._writer.submit(self._write, copy, at, stopped)
         return time.perf_counter() - began
 
     def _beside(self, at: int) -> Path:
@@ -133,28 +126,38 @@ class Keeper:
         if self._writer is not None:
             self._writer.shutdown()
 
-    def _write_copy(self, copy: Copy, path: Path, at: int, size: int) -> None:
+    def _write(self, copy: Copy | InPlace, at: int, stopped: bool) -> None:
+        size = size_of(copy.values)
         try:
             copy.finish()
+            began = time.perf_counter()
+            path, failed = self._put(copy, at, size, stopped)
         except Exception as error:  # a card that fails, for one: the training will say so itself
-            self._report(Saved(at, 0.0, size, path, _reason(error)))
+            self._report(Saved(at, 0.0, size, self.path, reason_of(error)))
             return
-        self._write(copy.values, path, at, size)
-
-    def _write(self, checkpoint: dict[str, Any], path: Path, at: int, size: int) -> None:
-        began = time.perf_counter()
-        failed = replace(path, checkpoint, self._hurry)
+        finally:
+            copy.release()
         if failed is None:
-            self.is_ours = self.is_ours or path == self.path
-            # What this run went on from is older now; ckpt.pt may be another one's, or the best, and stays.
-            older, self._resumed_from = self._resumed_from, None
-            if older is not None and older not in (self.path, path):
-                with suppress(OSError):
-                    older.unlink(missing_ok=True)
+            self._forget_older(path)
         self._report(Saved(at, time.perf_counter() - began, size, path, failed))
         if failed is None and self._copies:
             self._keep(path, at, size)
 
+    def _put(self, copy: Copy | InPlace, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
+        """The file that is written, and why it was not where it was not."""
+        keeps_other = self._keeps_best or not self.is_ours
+        path = self._beside(at) if stopped and keeps_other and self.path.exists() else self.path
+        failed = no_room(self.path.parent, size)
+        if failed is None:
+            failed = replace(path, copy.values, copy.hurry or self._hurry, copy.release)
+        self.is_ours = self.is_ours or (failed is None and path == self.path)
+        return path, failed
+
+    def _forget_older(self, path: Path) -> None:
+        """What this run went on from is older now; ckpt.pt may be another one's, or the best, and stays."""
+        older, self._resumed_from = self._resumed_from, None
+        if older is not None and older not in (self.path, path):
+            remove(older)
 
     def _keep(self, path: Path, at: int, size: int) -> None:
         """A second name for the file, which takes no room until ckpt.pt is replaced; the oldest of these go."""
@@ -169,7 +172,7 @@ class Keeper:
             for old in found[: -self._copies]:
                 old.unlink(missing_ok=True)
         except OSError as error:
-            self._report(Saved(at, 0.0, size, kept, _reason(error)))
+            self._report(Saved(at, 0.0, size, kept, reason_of(error)))
 
 
 class _Gentle:
@@ -197,19 +200,35 @@ class _Gentle:
         """Nothing is held back."""
 
 
-def replace(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
-    """Write a new file beside `path`, then put it in its place; the reason if that failed, and the old file stays."""
+def replace(
+    path: Path, checkpoint: Mapping[str, Any], hurry: Event, on_read: Callable[[], object] = lambda: None
+) -> str | None:
+    """Write a new file beside `path`, then put it in its place; the reason if that failed, and the old file stays.
+
+    on_read is called when the tensors are not needed any more, which is before the disk has everything.
+    """
     new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(new, "wb", buffering=0) as stream:
             torch.save(checkpoint, cast(IO[bytes], _Gentle(stream, hurry)))
+            on_read()
             os.fsync(stream.fileno())
         put_in_place(new, path)
     except Exception as error:  # whatever it was, training goes on and the older checkpoint is whole
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        return _reason(error)
+        return reason_of(error)
     return None
+
+
+def remove(path: Path) -> None:
+    """A checkpoint that is not needed any more, a file or a directory; what cannot be removed stays."""
+    with suppress(OSError):
+        if path.is_dir():
+            # Under another name first: killed in between, no half of it is taken for a checkpoint.
+            shutil.rmtree(path.rename(path.with_name(f"{path.name}.{os.getpid()}.tmp")))
+        else:
+            path.unlink(missing_ok=True)
 
 
 def probe(directory: Path) -> None:
@@ -236,13 +255,13 @@ def no_room(directory: Path, size: int) -> str | None:
     try:
         free = shutil.disk_usage(directory).free
     except OSError as error:
-        return _reason(error)
+        return reason_of(error)
     if free >= size + _MARGIN:
         return None
     return f"no room on the disk: {(size + _MARGIN) / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free"
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """What the system said, also where torch wrapped it."""
     inner = error if isinstance(error, OSError) else error.__context__
     if isinstance(inner, OSError):

@@ -14,6 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from stepwatch.messages import Message
 from stepwatch.platforms import quoted_path
 from stepwatch.recorder import Recorder
 from stepwatch.trainer import optimizer as optimizers
+from stepwatch.trainer import sharding
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Batches
 from stepwatch.trainer.distributed import Ranks
@@ -69,7 +71,9 @@ def train(
         device = choose_device(config, ranks.local_rank)
         config = device.decided(config)
         log.begin(device, config)
-        remark = ranks.join(config.backend, device.is_cuda)
+        if config.sharding == "fsdp":
+            sharding.check(device)
+        remark = ranks.join(config.backend, config.sharding, device.is_cuda)
         if remark is not None:
             log.say(f"note: {remark}")
         training = prepare(config, device, ranks, log)
@@ -137,7 +141,8 @@ class TrainingLoop:
         self.waited: dict[int, float] = {}
         self.unsettled: int | None = None  # the save whose copy is under way
         self.last_save_at: int | None = None
-        self.keeper = self._keeper(directory) if self.ranks.is_first and not self.config.eval_only else None
+        writes = (self.ranks.is_first or self.ranks.shards) and not self.config.eval_only
+        self.keeper = self._keeper(directory) if writes else None
         self.kept = training.resumed_from
         """The newest checkpoint that is whole."""
         self.last_save: Saved | None = None
@@ -162,13 +167,18 @@ class TrainingLoop:
             raise CheckpointError(
                 Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
             )
-        keeper = Keeper(
-            directory,
-            on_written=self.saved.append,
-            resumed_from=self.training.resumed_from,
-            keeps_best=self.keeps_best,
-            copies=self.config.keep,
-        )
+        given: dict[str, Any] = {
+            "on_written": self.saved.append,
+            "resumed_from": self.training.resumed_from,
+            "keeps_best": self.keeps_best,
+            "copies": self.config.keep,
+        }
+        if self.ranks.shards:
+            from stepwatch.trainer.sharded_keeper import ShardedKeeper  # DCP takes a while to load
+
+            keeper: Keeper = ShardedKeeper(directory, is_first=self.ranks.is_first, **given)
+        else:
+            keeper = Keeper(directory, **given)
         if not keeper.is_ours:
             self.log.say(f"note: {keeper.path} is of another run; the next checkpoint replaces it")
         return keeper
@@ -313,9 +323,7 @@ class TrainingLoop:
         return told
 
     def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:
-        if not self.ranks.is_alone:
-            # Gradients are averaged over the ranks once, in the last backward pass of the step.
-            self.training.model.require_backward_grad_sync = is_last  # type: ignore[attr-defined]
+        self.ranks.share_gradients(self.training.raw, self.training.model, now=is_last)
         with self.ranks.own_dropout(self.config.dropout), self.device.autocast():
             _, loss = self.training.model(tokens, targets)
         assert loss is not None
@@ -334,7 +342,7 @@ class TrainingLoop:
         norm = None
         if self.config.grad_clip:
             training.scaler.unscale_(training.optimizer)
-            norm = optimizers.clip(self.parameters, self.config.grad_clip)
+            norm = sharding.whole(optimizers.clip(self.parameters, self.config.grad_clip))
         training.scaler.step(training.optimizer)
         training.scaler.update()
         training.optimizer.zero_grad(set_to_none=True)

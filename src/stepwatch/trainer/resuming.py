@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from stepwatch.messages import Message
+from stepwatch.trainer.hostile import Refused
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.resume_point import KEY, point_of
 from stepwatch.trainer.snapshot import tensors_of
@@ -22,6 +23,8 @@ STOPPED = "ckpt_stopped_{}.pt"
 """What was saved because someone asked to stop, where ckpt.pt holds what should stay."""
 KEPT = "ckpt_{}.pt"
 """With `keep`: the newest checkpoints under the numbers of their iterations."""
+SHARDED, MANIFEST = "ckpt_sharded_{}", "manifest.json"
+"""The directory that all ranks write, under the number of its iteration, and the file that makes it complete."""
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "model": dict,
@@ -34,13 +37,60 @@ _ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P
 
 
 def newest(directory: Path) -> Path:
-    """ckpt.pt, or what was saved later when a run was stopped."""
+    """ckpt.pt, what was saved later when a run was stopped, or what all ranks wrote together."""
     found = [path for path in (directory / NAME, *directory.glob(STOPPED.format("*"))) if path.is_file()]
-    return max(found, key=lambda path: path.stat().st_mtime_ns, default=directory / NAME)
+    found += directory.glob(SHARDED.format("*"))
+    return max(found, key=_saved_ns, default=directory / NAME)
+
+
+def _saved_ns(path: Path) -> int:
+    try:
+        return (path / MANIFEST if path.is_dir() else path).stat().st_mtime_ns
+    except OSError:  # not complete, or removed meanwhile
+        return -1
 
 
 def load(path: Path) -> dict[str, Any]:
     """A checkpoint, ours or nanoGPT's, as numbers and nothing that could run; its own checksums and figures hold."""
+    return _checked(_sharded(path) if path.is_dir() else _file(path), path)
+
+
+def _sharded(path: Path) -> Any:
+    """What all ranks wrote together, as one of them would have written it alone."""
+    from stepwatch.trainer.sharded import Damaged, read  # most runs have none
+
+    facts = {"name": str(path)}
+    try:
+        return read(path)
+    except FileNotFoundError as error:
+        lacking = Path(error.filename or MANIFEST).name
+        raise _refused(
+            Message("“{name:word}” is not a complete checkpoint: it lacks {keys:word}", facts | {"keys": lacking})
+        ) from error
+    except OSError as error:
+        reason = {"reason": error.strerror or type(error).__name__}
+        raise _refused(Message("“{name:word}” cannot be read: {reason:word}", facts | reason)) from error
+    except Exception as error:  # a damaged file makes torch raise nearly anything
+        asked = error.asked if isinstance(error, Refused) else _asked_for(error)
+        if asked is not None:
+            raise _refused(_hostile(path, asked)) from error
+        part = {"name": str(path / str(error))} if isinstance(error, Damaged) else facts
+        raise _refused(Message("“{name:word}” is cut off or damaged", part)) from error
+
+
+def _asked_for(error: Exception) -> str | None:
+    asked = _ASKED_FOR.search(str(error))
+    return asked and asked["name"]
+
+
+def _hostile(path: Path, asked: str) -> Message:
+    return Message(
+        "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
+        {"name": str(path), "asked": asked},
+    )
+
+
+def _file(path: Path) -> Any:
     try:
         with open(path, "rb") as stream:
             begins = stream.read(2)
@@ -58,18 +108,18 @@ def load(path: Path) -> dict[str, Any]:
                 if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()) or archive.testzip():
                     raise zipfile.BadZipFile
         # Not mapped: the file may be replaced, which Windows refuses for one that is mapped, or cut, which kills us.
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except Exception as error:  # a damaged file makes torch raise nearly anything
-        asked = _ASKED_FOR.search(str(error))
+        asked = _asked_for(error)
         what = Message("“{name:word}” is not a checkpoint", {"name": str(path)})
         if asked is not None:
-            what = Message(
-                "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
-                {"name": str(path), "asked": asked["name"]},
-            )
+            what = _hostile(path, asked)
         elif begins == b"PK":
             what = Message("“{name:word}” is cut off or damaged", {"name": str(path)})
         raise _refused(what) from error
+
+
+def _checked(loaded: Any, path: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise _refused(Message("“{name:word}” is not a checkpoint", {"name": str(path)}))
     lacking = [key for key, kind in _KINDS.items() if not isinstance(loaded.get(key), kind)]

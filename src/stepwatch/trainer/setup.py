@@ -21,8 +21,10 @@ from stepwatch.trainer.hardware import Device
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
 from stepwatch.trainer.pretrained import gpt2
+from stepwatch.trainer.recomputing import recompute_activations
 from stepwatch.trainer.resume_point import ResumePoint, point_of
-from stepwatch.trainer.resuming import NAME, SHAPE, check_shape, load, model_state, newest
+from stepwatch.trainer.resuming import SHAPE, STOPPED, check_shape, load, model_state, newest
+from stepwatch.trainer.sharding import shard
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,13 +87,16 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
     data = open_data(directory, block_size=config.block_size, vocab_size=None)
     if data.vocab_size is not None:
         log.say(f"found vocab_size = {data.vocab_size} (inside {directory / 'meta.pkl'})")
-    resumed_from = newest(Path(config.out_dir)) if config.init_from == "resume" else None
+    resumed_from = _resumed_from(config, ranks)
     model, saved = _model(config, data, log, resumed_from)
     data.expect(model.config.vocab_size)
     if config.block_size < model.config.block_size:
         model.crop_block_size(config.block_size)
     log.say(f"number of parameters: {model.n_params() / 1e6:.2f}M")
-    model.to(device.device)
+    if not ranks.shards:
+        model.to(device.device)
+    if config.activation_checkpointing:
+        recompute_activations(model)
     optimizer, fused = optimizers.adamw(model, config)
     decayed, rest = ([parameter.numel() for parameter in group] for group in optimizers.groups_of(model))
     log.parameters(decayed, rest, fused)
@@ -118,7 +123,17 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
         training.iteration = int(saved["iter_num"])
         training.best_val_loss = float(saved["best_val_loss"])
         training.resume_point = point_of(saved)
+    if ranks.shards:
+        shard(model, optimizer, ranks, device)
     return training
+
+
+def _resumed_from(config: TrainConfig, ranks: Ranks) -> Path | None:
+    """The checkpoint to go on from, the same on every rank."""
+    if config.init_from not in ("resume", "auto"):
+        return None
+    found = Path(ranks.from_the_first(str(newest(Path(config.out_dir)))))
+    return found if config.init_from == "resume" or found.exists() else None
 
 
 def data_directory(dataset: str) -> Path:
@@ -134,10 +149,10 @@ def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tup
     """From scratch, from a checkpoint (which comes along), or from OpenAI's weights."""
     if saved is not None:
         log.say(f"Resuming training from {config.out_dir}")
-        if saved.name != NAME:
+        if saved.match(STOPPED.format("*")):
             log.say(f"note: the newest checkpoint is {saved.name}, saved at the end of a run")
         return _resumed(config, saved)
-    if config.init_from == "scratch":
+    if config.init_from in ("scratch", "auto"):
         log.say("Initializing a new model from scratch")
         if data.vocab_size is None:
             log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} ({GPT2_TOKENS} rounded up for efficiency)")

@@ -1,7 +1,8 @@
-"""A copy of a checkpoint in host memory, made while training computes the next gradients.
+"""A checkpoint as it stands at one moment, taken while training computes the next gradients.
 
 Weights change only at the end of a step. Until then a copy of them is made aside: by a card on a stream of its own, of
-what is in host memory by the thread that writes the file.
+what is in host memory by the thread that writes the file. What is large and in host memory is not copied, which would
+need half as much memory again: the thread writes it from where it lies, and the step waits for that before its update.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ import torch
 from torch import Tensor
 
 _AT_ONCE = 1 << 16  # bytes: a smaller tensor is copied before a thread would have begun
+LARGEST_COPY = 32 << 20  # bytes: a tenth of what Python takes that has imported torch
 
 
 class Copy:
     """A copy under way. Whoever changes the tensors settles it first; whoever reads it has finished it."""
+
+    hurry: Event | None = None
+    """Nobody waits for the writing."""
 
     def __init__(self, values: dict[str, Any], pairs: list[tuple[Tensor, Tensor]], events: list[torch.cuda.Event]):
         self.values = values
@@ -41,6 +46,28 @@ class Copy:
         if self._pairs:
             self._made.wait()
 
+    def release(self) -> None:
+        """Called when everything is written; the copy stays for the next one."""
+
+
+class InPlace:
+    """No copy: whoever changes the tensors waits until they are written, so that is done without pauses."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = dict(values)
+        self._read = Event()
+        self.hurry = Event()
+        self.hurry.set()
+
+    def finish(self) -> None:
+        """There is nothing to do."""
+
+    def settle(self) -> None:
+        self._read.wait()
+
+    def release(self) -> None:
+        self._read.set()
+
 
 class Snapshot:
     """Copies nested tensors into buffers that are made once and used again: fresh memory is what makes a copy slow."""
@@ -51,12 +78,16 @@ class Snapshot:
 
     def make_room(self, values: Mapping[str, Any]) -> None:
         """Buffers for these tensors, touched, so that the system has handed over their memory; nothing is copied."""
+        if _stays(values):
+            return
         walk = _Walk(self._buffers, _touch)
         walk.of(values)
         self._buffers = walk.made
 
-    def begin(self, values: Mapping[str, Any]) -> Copy:
+    def begin(self, values: Mapping[str, Any]) -> Copy | InPlace:
         """A copy in the buffers of the one before, which must not be in use any more."""
+        if _stays(values):
+            return InPlace(values)
         pairs: list[tuple[Tensor, Tensor]] = []
         cards = {tensor.device for tensor in tensors_of(values) if tensor.device.type == "cuda"}
         asides = {card: self._aside(card) for card in cards}
@@ -94,7 +125,7 @@ class _Walk:
 
     def of(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return self.tensor(value.detach())
+            return _like(value, self.tensor(local(value)))
         if isinstance(value, Mapping):
             return {key: self.of(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
@@ -128,9 +159,32 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
             yield from tensors_of(inner)
 
 
+def local(tensor: Tensor) -> Tensor:
+    """What this process holds of it: all, or of a tensor that is divided among ranks a part."""
+    tensor = tensor.detach()
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
+def _like(whole: Any, part: Tensor) -> Tensor:
+    """The same tensor with another part here."""
+    if not hasattr(whole, "to_local"):
+        return part
+    form = {"shape": whole.shape, "stride": whole.stride(), "run_check": False}
+    divided: Tensor = type(whole.detach()).from_local(part, whole.device_mesh, whole.placements, **form)
+    return divided
+
+
 def size_of(value: Any) -> int:
-    """Bytes of all tensors, those that are shared counted once."""
-    return sum({_identity(tensor): tensor.numel() * tensor.element_size() for tensor in tensors_of(value)}.values())
+    """Bytes of all tensors on all ranks, those that are shared counted once."""
+    sizes = {_identity(local(tensor)): tensor.numel() * tensor.element_size() for tensor in tensors_of(value)}
+    return sum(sizes.values())
+
+
+def _stays(values: Mapping[str, Any]) -> bool:
+    """Whether it is too large to be copied; a card's memory is copied in any case, since it waits for no disk."""
+    parts = [local(tensor) for tensor in tensors_of(values)]
+    return not any(part.is_cuda for part in parts) and size_of(parts) > LARGEST_COPY
 
 
 def _identity(tensor: Tensor) -> tuple[object, ...]:

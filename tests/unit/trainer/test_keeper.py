@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -19,6 +20,7 @@ from stepwatch.trainer import keeper as module  # noqa: E402
 from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
 from stepwatch.trainer.keeper import Keeper, Saved  # noqa: E402
 from stepwatch.trainer.resuming import load, newest  # noqa: E402
+from stepwatch.trainer.snapshot import LARGEST_COPY  # noqa: E402
 
 
 @pytest.mark.parametrize("background", [True, False])
@@ -88,16 +90,45 @@ def test_weights_may_change_once_the_copy_is_settled(tmp_path: Path, monkeypatch
     assert load(tmp_path / "ckpt.pt")["model"]["w"].unique().tolist() == [1]
 
 
+def test_a_large_checkpoint_is_written_from_where_it_lies_before_the_weights_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write, written = Event(), module.replace
+
+    def held_up(path: Path, checkpoint: dict[str, Any], hurry: Event, on_read: Callable[[], object]) -> str | None:
+        may_write.wait(30)
+        assert hurry.is_set(), "a step waits for it"
+        return written(path, checkpoint, hurry, on_read)
+
+    monkeypatch.setattr(module, "replace", held_up)
+    weight = torch.ones(LARGEST_COPY // 4 + 1)
+    saved: list[Saved] = []
+    keeper = Keeper(tmp_path, on_written=saved.append)
+    checkpoint = a_checkpoint(1, model={"w": weight})
+    assert keeper._snapshot.begin(checkpoint).values["model"]["w"] is weight
+    keeper.begin(checkpoint, 1)
+    settling = Thread(target=keeper.settle)
+    settling.start()
+    settling.join(0.05)
+    assert settling.is_alive()
+    may_write.set()
+    settling.join()
+    weight.fill_(2)
+    keeper.close()
+    assert [one.failed for one in saved] == [None]
+    assert load(tmp_path / "ckpt.pt")["model"]["w"].unique().tolist() == [1]
+
+
 def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     begun = Event()
     written = module.replace
 
-    def slow(path: Path, checkpoint: dict[str, Any], hurry: Event) -> str | None:
+    def slow(path: Path, checkpoint: dict[str, Any], hurry: Event, on_read: Callable[[], object]) -> str | None:
         order.append(f"begin {checkpoint['iter_num']}")
         begun.set()
         hurry.wait(30)  # until someone waits for this write
-        failed = written(path, checkpoint, hurry)
+        failed = written(path, checkpoint, hurry, on_read)
         order.append(f"end {checkpoint['iter_num']}")
         return failed
 

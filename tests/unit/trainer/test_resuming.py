@@ -45,7 +45,7 @@ def test_files_that_are_no_checkpoint(tmp_path: Path) -> None:
     assert "it lacks optimizer, model_args, iter_num, best_val_loss" in told(path)
     torch.save(a_checkpoint(model_args={"n_layer": 1}), path)
     assert "model_args.n_head" in told(path)
-    assert "cannot be read" in told(tmp_path)
+    assert "it lacks manifest.json" in told(tmp_path)
 
 
 def test_a_checkpoint_that_is_cut_off_anywhere(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ _OWN_SETTINGS = frozenset(
         "checkpoint_interval",
         "keep",
         "on_nan",
+        "sharding",
         "profile",
         "weights",
     }

@@ -1,0 +1,41 @@
+"""`stepwatch convert`: a checkpoint as one file or as the parts that several ranks read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stepwatch.cli.commands import Command, options_of, speaking
+from stepwatch.errors import InputError
+from stepwatch.messages import Message
+
+
+@click.command(
+    name="convert",
+    cls=Command,
+    texts=(
+        Message(
+            "Write a checkpoint in another form: one file, as nanoGPT's ckpt.pt, or a directory, as several ranks write it."
+        ),
+        Message(
+            "FROM is a checkpoint, or the out_dir of a training, of which the newest is taken. TO ends in .pt for a "
+            "file; else it becomes a directory."
+        ),
+    ),
+)
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@options_of("convert")
+def command(source: str, target: str, lang: str | None) -> None:
+    with speaking(lang):
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                Message("to convert, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
+            ) from error
+        from stepwatch.trainer.converting import convert
+
+        at = convert(Path(source), Path(target))
+        click.echo(f"{target}: iteration {at}")

@@ -1,0 +1,218 @@
+"""A checkpoint as a directory that all ranks write, each its part, through torch.distributed.checkpoint (DCP).
+
+    ckpt_sharded_2000/    complete: it gets this name when all of it is safe on the disk
+      __0_0.distcp …      the parts of the ranks, DCP's files
+      .metadata           DCP's: which part of which tensor is where
+      rest.pt             what is not divided among ranks, in nanoGPT's form; in place of each tensor its name in DCP
+      manifest.json       the size and the CRC-32 of each file
+
+Reading is by one process, as a whole or by a rank for itself, for any number of ranks. Nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import Any, cast
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint import metadata as forms
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+from stepwatch.trainer.hostile import Refused
+from stepwatch.trainer.resuming import MANIFEST
+from stepwatch.trainer.snapshot import local
+
+REST, _METADATA = "rest.pt", ".metadata"
+_MARK = "in DCP"
+_LARGEST = 64_000_000  # bytes of the manifest and of DCP's metadata, which have some hundred for each tensor and rank
+_PIECE = 1 << 22
+
+
+class Damaged(ValueError):
+    """Something in it is not as it was written."""
+
+
+def is_sharded(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def write_part(directory: Path, checkpoint: Mapping[str, Any], group: Any) -> None:
+    """By all ranks of the group together; nobody needs the tensors afterwards."""
+    rest, tensors = _divided(checkpoint, lambda tensor: hasattr(tensor, "to_local"))
+    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(directory, sync_files=False), process_group=group)
+    if torch.distributed.get_rank(group) == 0:
+        torch.save(rest, directory / REST)
+
+
+def write_whole(directory: Path, checkpoint: Mapping[str, Any]) -> None:
+    """By one process alone, complete but for its name."""
+    rest, tensors = _divided(checkpoint, lambda tensor: tensor.dim() > 0 and tensor.is_floating_point())
+    with _by_one_process():
+        dcp.save(tensors, storage_writer=dcp.FileSystemWriter(directory, sync_files=False), no_dist=True)
+    torch.save(rest, directory / REST)
+    write_manifest(directory, checksums(directory, 0))
+
+
+def checksums(directory: Path, rank: int) -> dict[str, list[int]]:
+    """Size and CRC-32 of what a rank has written, once the disk has it; the first rank's hold what belongs to all."""
+    names = {path.name for path in directory.glob(f"__{rank}_*")} | ({_METADATA, REST} if rank == 0 else set())
+    for name in names:
+        with open(directory / name, "rb+") as stream:
+            os.fsync(stream.fileno())
+    return {name: _checksum(directory / name) for name in sorted(names)}
+
+
+def write_manifest(directory: Path, files: Mapping[str, list[int]]) -> None:
+    with open(directory / MANIFEST, "w", encoding="utf-8") as stream:
+        json.dump(files, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _divided(checkpoint: Mapping[str, Any], in_parts: Callable[[Tensor], bool]) -> tuple[Any, dict[str, Tensor]]:
+    """The checkpoint with names in place of some tensors, and these; tied ones have one name."""
+    tensors: dict[str, Tensor] = {}
+    names: dict[int, str] = {}
+
+    def without(value: Any, *path: str) -> Any:
+        if isinstance(value, Tensor):
+            if not in_parts(value):
+                return value.detach()
+            part = local(value)
+            name = names.setdefault(part.data_ptr() if part.numel() else id(value), "/".join(path))
+            tensors.setdefault(name, value.detach())
+            return (_MARK, name)
+        if isinstance(value, Mapping):
+            return {key: without(inner, *path, str(key)) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)([without(inner, *path, str(place)) for place, inner in enumerate(value)])
+        return value
+
+    return without(checkpoint), tensors
+
+
+@contextmanager
+def _by_one_process() -> Iterator[None]:
+    """DCP warns that it takes this to be meant, and it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def _checksum(path: Path) -> list[int]:
+    size = found = 0
+    with open(path, "rb") as stream:
+        while piece := stream.read(_PIECE):
+            found = zlib.crc32(piece, found)
+            size += len(piece)
+    return [size, found]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The whole checkpoint, in nanoGPT's form; Damaged, Refused or OSError where it is not what was written."""
+    files = _manifest(path)
+    for name, written in files.items():
+        if (path / name).stat().st_size != written[0] or _checksum(path / name) != written:
+            raise Damaged(name)
+    rest = torch.load(path / REST, map_location="cpu", weights_only=True, mmap=False)
+    reader = _Reader(path, files)
+    sizes = cast(dict[str, forms.TensorStorageMetadata], reader.read_metadata().state_dict_metadata)
+    # What no part covers stays nan, and is found as such.
+    tensors = {name: torch.full(form.size, torch.nan, dtype=form.properties.dtype) for name, form in sizes.items()}
+    with _by_one_process():
+        dcp.load(tensors, storage_reader=reader, no_dist=True)
+    return cast(dict[str, Any], _with_divided(rest, tensors))
+
+
+def _manifest(path: Path) -> dict[str, list[int]]:
+    if (path / MANIFEST).stat().st_size > _LARGEST:
+        raise Damaged(MANIFEST)
+    files = json.loads((path / MANIFEST).read_bytes())
+    if not isinstance(files, dict) or not {_METADATA, REST} <= files.keys():
+        raise Damaged(MANIFEST)
+    for name, written in files.items():
+        plain = isinstance(written, list) and len(written) == 2 and all(type(one) is int for one in written)
+        if not plain or PurePath(name).name != name or name.startswith(".."):
+            raise Damaged(MANIFEST)
+    return files
+
+
+def _with_divided(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == _MARK:
+        if value[1] not in tensors:
+            raise Damaged(REST)
+        return tensors[value[1]]
+    if isinstance(value, Mapping):
+        return {key: _with_divided(inner, tensors) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([_with_divided(inner, tensors) for inner in value])
+    return value
+
+
+class _Reader(dcp.FileSystemReader):
+    """DCP's own, but that its metadata, a pickle, is read as figures and names alone."""
+
+    def __init__(self, path: Path, files: Mapping[str, list[int]]) -> None:
+        super().__init__(path)
+        self._files = files
+        self._bytes = sum(size for size, _ in files.values())
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> forms.Metadata:
+        if self._files[_METADATA][0] > _LARGEST:
+            raise Damaged(_METADATA)
+        found = _Figures(io.BytesIO((Path(self.path) / _METADATA).read_bytes())).load()
+        if not self._is_whole(found):
+            raise Damaged(_METADATA)
+        found.storage_meta = forms.StorageMeta()
+        return cast(forms.Metadata, found)
+
+    def _is_whole(self, found: Any) -> bool:
+        """Tensors alone, no larger than the files together, each of its parts in a file of this directory."""
+        if not isinstance(found, forms.Metadata) or not isinstance(found.storage_data, dict):
+            return False
+        needed = 0
+        for one in found.state_dict_metadata.values():
+            if type(one) is not forms.TensorStorageMetadata or not one.properties.dtype.is_floating_point:
+                return False
+            needed += one.size.numel() * one.properties.dtype.itemsize
+        if needed > self._bytes:
+            return False
+        places = found.storage_data.values()
+        return all(one.relative_path in self._files and not one.transform_descriptors for one in places)
+
+
+class _Figures(pickle.Unpickler):
+    """Makes the records that DCP's metadata consist of, and nothing else."""
+
+    _RECORDS = (
+        forms.Metadata, forms.TensorStorageMetadata, forms.ChunkStorageMetadata, forms.TensorProperties,
+        forms.MetadataIndex, forms.StorageMeta, forms._MEM_FORMAT_ENCODING, _StorageInfo, torch.Size,
+    )  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        for record in self._RECORDS:
+            if (module, name) == (record.__module__, record.__qualname__):
+                return record
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        if (module, name) == ("torch.serialization", "_get_layout"):
+            return {str(torch.strided): torch.strided}.__getitem__
+        if module.partition(".")[0] == "pathlib" and name in ("PosixPath", "WindowsPath"):
+            return PurePath  # where it was written; nobody asks for it
+        raise Refused(f"{module}.{name}")

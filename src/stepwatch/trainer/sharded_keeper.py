@@ -1,0 +1,116 @@
+"""Checkpoints that all ranks write together, each its part; training does not wait for them, and none is ever half.
+
+As with ckpt.pt (keeper.py) a thread of each rank writes, here into a new directory beside the others. The first rank
+gives it its name when every rank has told that its files are on the disk, and removes what is older afterwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from stepwatch.trainer import sharded
+from stepwatch.trainer.keeper import Keeper, no_room, reason_of, remove
+from stepwatch.trainer.resuming import MANIFEST, NAME, SHARDED
+from stepwatch.trainer.snapshot import Copy, InPlace
+
+
+class ShardedKeeper(Keeper):
+    """One for each rank. They talk in a group of their own, since training talks meanwhile."""
+
+    def __init__(self, directory: Path, *, is_first: bool, **given: Any) -> None:
+        super().__init__(directory, **given)
+        self._is_first, self._rank = is_first, dist.get_rank()
+        self._group = dist.new_group(backend="gloo")
+        self._directory = directory
+        older = list(directory.glob(SHARDED.format("*")))
+        self.is_ours = self._resumed_from in older or not older
+        self.path = directory / SHARDED.format("*")
+        if is_first:
+            for leftover in directory.glob(SHARDED.format("*.tmp")):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def _put(self, copy: Copy | InPlace, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
+        # Only the first rank looks at the disk: all do the same, whatever else happens there meanwhile.
+        agreed: list[Any] = [None]
+        if self._is_first:
+            agreed = [(self._name(at), secrets.token_hex(4), no_room(self._directory, size))]
+        dist.broadcast_object_list(agreed, src=0, group=self._group)
+        name, token, failed = agreed[0]
+        path = self._directory / name
+        if failed is None:
+            failed = self._together(path.with_name(f"{name}.{token}.tmp"), path, copy)
+        if failed is None:
+            keeps_others = stopped and (self._keeps_best or not self.is_ours)
+            self.is_ours = self.is_ours or not stopped
+            if self._is_first and not keeps_others:
+                self._remove_but(path)
+        return path, failed
+
+    def _together(self, new: Path, path: Path, copy: Copy | InPlace) -> str | None:
+        """The reason where it failed on some rank, the same on all; then nothing of it is left."""
+        own: dict[str, list[int]] | str
+        try:
+            sharded.write_part(new, copy.values, self._group)
+            copy.release()
+            own = sharded.checksums(new, self._rank)
+        except Exception as error:  # DCP tells every rank of what happened on one
+            own = reason_of(error)
+        told: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(told, own, group=self._group)
+        failed: str | None = next((one for one in told if isinstance(one, str)), None)
+        agreed: list[str | None] = [failed]
+        if self._is_first:
+            if failed is None:
+                agreed = [_completed(new, path, {name: sums for one in told for name, sums in one.items()})]
+            if agreed[0] is not None:
+                shutil.rmtree(new, ignore_errors=True)
+        dist.broadcast_object_list(agreed, src=0, group=self._group)
+        return agreed[0]
+
+    def _name(self, at: int) -> str:
+        """One that nothing has yet: after a restart the same iteration may be saved again."""
+        names = (SHARDED.format(f"{at}_{again}" if again else at) for again in itertools.count())
+        return next(name for name in names if not (self._directory / name).exists())
+
+    def _remove_but(self, newest: Path) -> None:
+        """All that is older than the newest, and than the others that shall stay."""
+        found = [path for path in self._directory.glob(SHARDED.format("*")) if sharded.is_sharded(path)]
+        older = sorted(set(found) - {newest}, key=lambda path: (path / MANIFEST).stat().st_mtime_ns)
+        for path in older[: len(older) - max(self._copies - 1, 0)]:
+            remove(path)
+
+    def _forget_older(self, path: Path) -> None:
+        older, self._resumed_from = self._resumed_from, None
+        if older is not None and self._is_first and older.is_file() and older.name != NAME:
+            remove(older)
+
+    def _keep(self, path: Path, at: int, size: int) -> None:
+        """Those that stay have their names already."""
+
+
+def _completed(new: Path, path: Path, files: dict[str, list[int]]) -> str | None:
+    try:
+        sharded.write_manifest(new, files)
+        _sync(new)
+        new.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        return reason_of(error)
+    return None
+
+
+def _sync(directory: Path) -> None:
+    """So that the names in it are on the disk too; Windows knows no such thing."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

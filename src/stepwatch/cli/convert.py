@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from stepwatch.cli.commands import Command, options_of, speaking
+from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.help import Command
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 
@@ -16,7 +17,8 @@ from stepwatch.messages import Message
     cls=Command,
     texts=(
         Message(
-            "Write a checkpoint in another form: one file, as nanoGPT's ckpt.pt, or a directory, as several ranks write it."
+            "Write a checkpoint in another form: one file, as nanoGPT's ckpt.pt, or a directory, as several ranks "
+            "write it."
         ),
         Message(
             "FROM is a checkpoint, or the out_dir of a training, of which the newest is taken. TO ends in .pt for a "

@@ -28,8 +28,8 @@ def test_parts_sum_to_the_whole_and_the_same_input_gives_the_same_answer(seed: i
     run = a_random_run(seed)
     analysis = analyse(run)
     split, goodput = analysis.split, analysis.goodput
-    parts = np.stack([split.step_s, split.eval_s, split.checkpoint_s, split.compile_s, split.unexplained_s])
-    assert not split.data_s.any()  # nothing in these logs is about data
+    parts = np.stack([split.column_s(part) for part in ("step", "eval", "checkpoint", "compile", "unexplained")])
+    assert not split.column_s("data").any()  # nothing in these logs is about data
     assert parts.min() >= 0
     np.testing.assert_allclose(parts.sum(axis=0), run.iterations.time_s, rtol=1e-9, atol=1e-12)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -125,52 +126,29 @@ DATA = "data"  # a part of its own where the log shows how long the steps wait f
 BASE_DOUBT = 0.012
 
 
-class Split:
+class Split(NamedTuple):
     """The time of every row by part; the parts sum to the time, none is negative.
 
     Most rows are a step and nothing else: only of the others the parts are kept.
     """
 
-    def __init__(self, times: Floats, rows: Ints, parts: Mapping[str, Floats]) -> None:
-        self._times, self._rows, self._parts = times, rows, parts
+    times_s: Floats
+    rows: Ints
+    parts: Mapping[str, Floats]
 
-    @property
-    def step_s(self) -> Floats:
-        return self._column("step")
-
-    @property
-    def eval_s(self) -> Floats:
-        return self._column("eval")
-
-    @property
-    def checkpoint_s(self) -> Floats:
-        return self._column("checkpoint")
-
-    @property
-    def compile_s(self) -> Floats:
-        return self._column("compile")
-
-    @property
-    def unexplained_s(self) -> Floats:
-        return self._column("unexplained")
-
-    @property
-    def data_s(self) -> Floats:
-        """Waiting for input; nothing where it is not known."""
-        return self._column(DATA)
-
-    def _column(self, part: str) -> Floats:
-        column = self._times.copy() if part == "step" else np.zeros(len(self._times))
-        if part in self._parts:
-            column[self._rows] = self._parts[part]
+    def column_s(self, part: str) -> Floats:
+        """Of every row; waiting for data is 0 where it is not known."""
+        column = self.times_s.copy() if part == "step" else np.zeros(len(self.times_s))
+        if part in self.parts:
+            column[self.rows] = self.parts[part]
         return column
 
     def at(self, row: int) -> dict[str, float]:
         """The parts of one row."""
-        place = int(np.searchsorted(self._rows, row))
-        if place == len(self._rows) or self._rows[place] != row:
-            return {"step": float(self._times[row])}
-        return {part: float(seconds[place]) for part, seconds in self._parts.items()}
+        place = int(np.searchsorted(self.rows, row))
+        if place == len(self.rows) or self.rows[place] != row:
+            return {"step": float(self.times_s[row])}
+        return {part: float(seconds[place]) for part, seconds in self.parts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,18 +278,17 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
     parts = no_parts(costs)
     artefact = np.flatnonzero(phases.artefact)  # no time is lost in it
-    steps = split.step_s
+    steps = split.column_s("step")
     if costs.data_s is not None:
-        steps += split.data_s
+        steps += split.column_s(DATA)
     parts["step"] = _total(steps, covers) - _total(
         steps[artefact] - costs.mean_ratio * usual[artefact], covers[artefact]
     )
-    parts["eval"] = _total(split.eval_s, covers)
-    parts["checkpoint"] = _total(split.checkpoint_s, covers)
-    parts["compile"] = _total(split.compile_s, covers) + (run.compile_s or 0.0)
-    stalls = np.flatnonzero(phases.phase == Phase.STALL)
-    parts["stall"] = _total(split.unexplained_s[stalls], covers[stalls])
-    parts["unexplained"] = max(_total(split.unexplained_s, covers) - parts["stall"], 0.0)
+    parts |= {part: _total(split.column_s(part), covers) for part in ("eval", "checkpoint", "compile")}
+    parts["compile"] += run.compile_s or 0.0
+    stalls, unexplained = np.flatnonzero(phases.phase == Phase.STALL), split.column_s("unexplained")
+    parts["stall"] = _total(unexplained[stalls], covers[stalls])
+    parts["unexplained"] = max(_total(unexplained, covers) - parts["stall"], 0.0)
 
     missing = unseen = 0.0
     if phases.baseline is not None:  # otherwise nothing shows what the unlogged ones took
@@ -336,7 +313,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
         parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
         parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
     if costs.data_s is not None:  # those that no line is about wait as the others do
-        waited = _total(split.data_s, covers) + (missing + unseen) * costs.data_s.mid
+        waited = _total(split.column_s(DATA), covers) + (missing + unseen) * costs.data_s.mid
         parts[DATA] = min(waited, max(parts["step"], 0.0))
         parts["step"] -= parts[DATA]
     # A trainer that prints means waits for its card, whatever lines are missing.

@@ -42,7 +42,7 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
     """Every part as it was timed; what no phase covers is unexplained. Phases do not overlap: they bound the span."""
     assert run.span is not None
     parts = no_parts(costs)
-    parts["step"] = float(split.step_s.sum())
+    parts["step"] = float(split.column_s("step").sum())
     if run.left_out and phases.baseline is not None:  # steps that a run which is watched let go: as those around them
         gaps, usual = np.diff(run.iterations.number) - 1.0, np.asarray(phases.baseline.time_s)
         between = gaps * (usual[1:] + usual[:-1]) / 2
@@ -51,9 +51,9 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
     if costs.data_s is not None:
         unseen = min(run.left_out * costs.data_s.mid, parts["step"])
         parts["step"] -= unseen
-        parts[DATA] = float(split.data_s.sum()) + unseen
-    parts["compile"] = float(split.compile_s.sum()) + (run.compile_s or 0.0)
-    parts["stall"] = float(split.unexplained_s.sum())
+        parts[DATA] = float(split.column_s(DATA).sum()) + unseen
+    parts["compile"] = float(split.column_s("compile").sum()) + (run.compile_s or 0.0)
+    parts["stall"] = float(split.column_s("unexplained").sum())
     parts["eval"] = sum(evaluation.took_s or 0.0 for evaluation in run.evaluations)
     parts["checkpoint"] = sum(save.took_s or 0.0 for save in run.checkpoints)
     known = sum(parts.values())

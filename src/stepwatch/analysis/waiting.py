@@ -54,10 +54,10 @@ def taken_off(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
     known = _known(run, phases)
     data = np.where(known, run.inside.data_s, costs.data_s.mid)
     beyond = np.where(known, data - median(run.inside.data_s[known]), 0.0)
-    step, unexplained = split.step_s, split.unexplained_s
+    step, unexplained = split.column_s("step"), split.column_s("unexplained")
     late = np.minimum(np.maximum(beyond, 0.0), unexplained)
     within = np.minimum(data - late, step)
-    parts = {"eval": split.eval_s, "checkpoint": split.checkpoint_s, "compile": split.compile_s}
+    parts = {part: split.column_s(part) for part in ("eval", "checkpoint", "compile")}
     parts |= {"step": step - within, "unexplained": unexplained - late, DATA: late + within}
     return Split(run.iterations.time_s, np.arange(len(step)), parts)
 
@@ -71,7 +71,7 @@ def data_share(a: Analysis) -> float | None:
 def late_s(a: Analysis) -> float:
     """Of the waiting, what made steps stall: no part of what is called stalls."""
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
-    left = float((a.split.unexplained_s * a.phases.covers)[rows].sum())
+    left = float((a.split.column_s("unexplained") * a.phases.covers)[rows].sum())
     return max(float(a.phases.excess_s(a.run, rows).sum()) - left, 0.0) if a.costs.data_s is not None else 0.0
 
 

@@ -45,10 +45,10 @@ def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
 
 def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
     iterations, phases, split = analysis.run.iterations, analysis.phases, analysis.split
-    parts = {"step": split.step_s, "data": split.data_s, "eval": split.eval_s, "checkpoint": split.checkpoint_s}
-    parts |= {"compile": split.compile_s, "unexplained": split.unexplained_s}
+    names = ["step", "data", "eval", "checkpoint", "compile", "unexplained"]
     if analysis.costs.data_s is None:
-        del parts["data"]
+        names.remove("data")
+    parts = {name: split.column_s(name) for name in names}
     rows: list[np.ndarray] = [iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts.values()]
     return [
         {

@@ -202,10 +202,10 @@ def test_a_run_that_never_saves_has_no_checkpoint_cost() -> None:
 
 def test_iteration_0_never_holds_a_checkpoint_and_the_first_of_a_resumed_run_does() -> None:
     _, fresh = planted(saves=Saves.ALWAYS)
-    assert fresh.split.checkpoint_s[0] == 0
+    assert fresh.split.column_s("checkpoint")[0] == 0
     _, resumed = planted(saves=Saves.ALWAYS, first_iter=1000)
     assert resumed.phases.first_saves
-    assert resumed.split.checkpoint_s[0] > 0
+    assert resumed.split.column_s("checkpoint")[0] > 0
 
 
 def test_no_compilation_is_said_as_none_and_never_negative() -> None:

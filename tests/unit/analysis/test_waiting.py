@@ -51,14 +51,14 @@ def test_the_planted_wait_is_a_cost_and_a_part() -> None:
     assert a.goodput.parts_s["data"] == pytest.approx(200 * 0.06, rel=0.01)
     assert a.goodput.parts_s["step"] == pytest.approx(200 * 0.14, rel=0.01)
     assert a.goodput.steps_s == pytest.approx(200 * 0.2, rel=0.001)
-    assert a.split.data_s[2] == pytest.approx(0.08)
+    assert a.split.column_s("data")[2] == pytest.approx(0.08)
 
 
 def test_a_log_without_waiting_has_no_such_part() -> None:
     a = recorded()
     assert a.costs.data_s is None
     assert "data" not in a.goodput.parts_s
-    assert not a.split.data_s.any()
+    assert not a.split.column_s("data").any()
 
 
 def test_a_single_row_is_known_within_a_factor_of_two_at_most() -> None:

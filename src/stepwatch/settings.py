@@ -166,7 +166,7 @@ class NotPlain(ValueError):
     """An expression that is more than a literal or simple bounded arithmetic."""
 
 
-def evaluate(expression: str, names: Mapping[str, Value] | None = None) -> Value:
+def evaluate(expression: str) -> Value:
     """The value of a literal or of simple arithmetic (`5 * 8`); anything else is NotPlain."""
     if len(expression) > 400:  # no setting is as long
         raise NotPlain(expression[:40])
@@ -175,7 +175,7 @@ def evaluate(expression: str, names: Mapping[str, Value] | None = None) -> Value
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise NotPlain(expression[:40]) from error
     assert isinstance(tree, ast.Expression)
-    return _value_of(tree.body, names or {}, 0)
+    return _value_of(tree.body, {}, 0)
 
 
 def _parse(text: str, mode: str) -> ast.AST:

@@ -19,7 +19,6 @@ from stepwatch.analysis.statistics import (
     median,
     quantile,
     running_levels,
-    running_median,
     spread,
     standard_error,
     t_quantile,
@@ -39,9 +38,10 @@ def test_what_stands_for_values_lies_among_them(values: np.ndarray, share: float
     for found in (median(values), weighted_median(values, weights), quantile(values, share)):
         assert low <= found <= high
     assert (values <= quantile(values, share)).mean() >= share - 1e-9 or quantile(values, share) == high
-    for several in (running_median(values, window), running_median(values, window, 5), block_medians(values, blocks)):
+    running = [np.asarray(running_levels(values, window, most)) for most in (2_000, 5)]
+    for several in (*running, block_medians(values, blocks)):
         assert low <= several.min() <= several.max() <= high
-    assert len(running_median(values, window, 5)) == len(values)
+    assert len(running[1]) == len(values)
     assert len(block_medians(values, blocks)) == min(blocks, len(values))
 
 

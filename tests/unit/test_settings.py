@@ -56,7 +56,7 @@ def test_literals_and_simple_arithmetic_are_evaluated(expression: str, value: ob
 
 
 def test_names_that_are_known_may_be_used() -> None:
-    assert evaluate("n * 2", {"n": 4}) == 8
+    assert read_config("n = 4\nbatch_size = n * 2")[0] == {"batch_size": 8}
 
 
 @pytest.mark.parametrize("expression", HOSTILE)

@@ -185,10 +185,6 @@ def running_levels(values: Floats, window: int, most_points: int = 2_000) -> Lev
     return Levels(medians, np.pad(inner, half, mode="edge"))
 
 
-def running_median(values: Floats, window: int, most_points: int = 2_000) -> Floats:
-    return np.asarray(running_levels(values, window, most_points))
-
-
 def block_medians(values: Floats, blocks: int) -> Floats:
     """Medians of consecutive blocks of nearly equal size."""
     edges = np.linspace(0, len(values), min(blocks, len(values)) + 1).astype(int)

@@ -39,8 +39,13 @@ _ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P
 def newest(directory: Path) -> Path:
     """ckpt.pt, what was saved later when a run was stopped, or what all ranks wrote together."""
     found = [path for path in (directory / NAME, *directory.glob(STOPPED.format("*"))) if path.is_file()]
-    found += directory.glob(SHARDED.format("*"))
+    found += sharded_in(directory)
     return max(found, key=_saved_ns, default=directory / NAME)
+
+
+def sharded_in(directory: Path) -> list[Path]:
+    """What all ranks wrote together; not what they are writing, or had begun when they were killed."""
+    return [path for path in directory.glob(SHARDED.format("*")) if path.suffix != ".tmp"]
 
 
 def _saved_ns(path: Path) -> int:

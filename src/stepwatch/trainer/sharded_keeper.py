@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from stepwatch.trainer import sharded
 from stepwatch.trainer.keeper import Keeper, no_room, reason_of, remove
-from stepwatch.trainer.resuming import MANIFEST, NAME, SHARDED
+from stepwatch.trainer.resuming import MANIFEST, NAME, SHARDED, sharded_in
 from stepwatch.trainer.snapshot import Copy, InPlace
 
 
@@ -29,7 +29,7 @@ class ShardedKeeper(Keeper):
         self._is_first, self._rank = is_first, dist.get_rank()
         self._group = dist.new_group(backend="gloo")
         self._directory = directory
-        older = list(directory.glob(SHARDED.format("*")))
+        older = sharded_in(directory)
         self.is_ours = self._resumed_from in older or not older
         self.path = directory / SHARDED.format("*")
         if is_first:
@@ -81,7 +81,7 @@ class ShardedKeeper(Keeper):
 
     def _remove_but(self, newest: Path) -> None:
         """All that is older than the newest, and than the others that shall stay."""
-        found = [path for path in self._directory.glob(SHARDED.format("*")) if sharded.is_sharded(path)]
+        found = [path for path in sharded_in(self._directory) if sharded.is_sharded(path)]
         older = sorted(set(found) - {newest}, key=lambda path: (path / MANIFEST).stat().st_mtime_ns)
         for path in older[: len(older) - max(self._copies - 1, 0)]:
             remove(path)

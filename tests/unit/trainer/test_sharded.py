@@ -18,7 +18,7 @@ from tests.checkpoints import a_checkpoint  # noqa: E402
 
 from stepwatch.trainer import sharded  # noqa: E402
 from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
-from stepwatch.trainer.resuming import load  # noqa: E402
+from stepwatch.trainer.resuming import load, newest  # noqa: E402
 
 
 @pytest.fixture
@@ -42,6 +42,13 @@ def test_a_checkpoint_in_parts_is_read_as_one(written: Path) -> None:
         key: tensor.shape for key, tensor in expected["model"].items()
     }
     assert found["model"]["wte.weight"].data_ptr() == found["model"]["lm_head.weight"].data_ptr()
+
+
+def test_what_was_begun_when_the_ranks_were_killed_is_no_checkpoint(written: Path) -> None:
+    written.rename(written.with_name("ckpt_sharded_9.0a1b2c3d.tmp"))
+    assert newest(written.parent).name == "ckpt.pt"
+    sharded.write_whole(written, a_checkpoint(7))
+    assert newest(written.parent) == written
 
 
 def _cut(path: Path) -> None:

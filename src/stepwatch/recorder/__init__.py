@@ -82,8 +82,11 @@ class Recorder:
         self.path = lines.path
         _open[os.path.abspath(self.path)] = self
         self.stopwatch = Stopwatch(lines, trouble, first_step)
-        self._step, self._data = Phase(self.stopwatch, STEP, None, None), Phase(self.stopwatch, DATA, None, None)
-        """Used again for each step, where the one before has ended."""
+        kinds = (STEP, DATA, WAIT, EVALUATION, CHECKPOINT)
+        self._step, self._data, self._wait, self._evaluation, self._checkpoint = (
+            Phase(self.stopwatch, kind, None, None) for kind in kinds
+        )
+        """Used again for each phase of the kind, where the one before has ended."""
         self._sampler = self._start_sampler() if samples and not self.rank else None
         atexit.register(self.close)
 
@@ -102,11 +105,24 @@ class Recorder:
         return step
 
     def evaluation(self, **notes: Any) -> Phase:
-        return Phase(self.stopwatch, EVALUATION, None, notes or None)
+        phase = self._evaluation
+        if phase.open is None and get_ident() == phase.watch.thread:
+            phase.open = False
+            phase.notes = phase.given = notes or None
+            return phase
+        self._evaluation = phase = Phase(self.stopwatch, EVALUATION, None, notes or None)
+        return phase
 
     def checkpoint(self, path: object = None, **notes: Any) -> Phase:
-        notes = {"path": str(path), **notes} if path is not None else notes
-        return Phase(self.stopwatch, CHECKPOINT, None, notes or None)
+        if path is not None:
+            notes = {"path": str(path), **notes}
+        phase = self._checkpoint
+        if phase.open is None and get_ident() == phase.watch.thread:
+            phase.open = False
+            phase.notes = phase.given = notes or None
+            return phase
+        self._checkpoint = phase = Phase(self.stopwatch, CHECKPOINT, None, notes or None)
+        return phase
 
     def data(self) -> Phase:
         """Waiting for the next batch; part of the step that uses it."""
@@ -119,7 +135,12 @@ class Recorder:
 
     def wait(self) -> Phase:
         """Waiting for other ranks, in a collective or at a barrier; part of the step."""
-        return Phase(self.stopwatch, WAIT, None, None)
+        part = self._wait
+        if part.open is None and get_ident() == part.watch.thread:
+            part.open = False
+            return part
+        self._wait = part = Phase(self.stopwatch, WAIT, None, None)
+        return part
 
     def compile(self, **notes: Any) -> Phase:
         return Phase(self.stopwatch, COMPILE, None, notes or None)

@@ -68,18 +68,29 @@ class Phase:
         ended = perf_counter()
         watch = self.watch
         try:
-            # As nearly always.
-            if kind is None and watch.inner is self and self.outer is None and self._again is None:
-                watch.inner = None
+            outer = self.outer
+            is_part = self.kind is DATA or self.kind is WAIT
+            # As nearly always: alone, or a part of what lies around it.
+            if kind is None and watch.inner is self and self._again is None and (outer is None or is_part):
+                watch.inner = outer
                 own = ended - self.begun - self.others_s
-                if self.kind is DATA:
-                    watch.data_s += own
-                    watch.parts_wait = True
-                else:
+                if not is_part:
                     watch.record(self, own, ended, ended)
-                self.others_s = self.data_s = self.wait_s = 0.0  # as renew() does: a call less
-                self.notes = self.given
-                self.event = self.open = None
+                    self.data_s = self.wait_s = 0.0  # as renew() does: a call less
+                    self.notes, self.event = self.given, None
+                else:
+                    around: Phase | Stopwatch = watch if outer is None else outer
+                    if self.kind is DATA:
+                        around.data_s += own
+                    else:
+                        around.wait_s += own
+                    if outer is None:
+                        watch.parts_wait = True
+                    else:
+                        outer.others_s += self.others_s
+                        self.outer = None
+                self.others_s = 0.0
+                self.open = None
             elif self._again is not None:
                 self._leave_again(kind)
             else:

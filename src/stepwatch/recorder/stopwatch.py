@@ -63,7 +63,7 @@ class Stopwatch:
     def record(self, phase: Phase, own: float, ended: float, now: float) -> None:
         """Writes the line of a phase that is over, or adds it to that of its step; `now` may be later than its end."""
         if phase.kind is not STEP:
-            self._record_other(phase, own, ended)
+            self._record_other(phase, own, ended, now)
             return
         number = self.next if phase.number is None else phase.number
         self.next = number + 1
@@ -123,7 +123,7 @@ class Stopwatch:
         around.data_s += inner.data_s
         around.wait_s += inner.wait_s
 
-    def _record_other(self, phase: Phase, own: float, ended: float) -> None:
+    def _record_other(self, phase: Phase, own: float, ended: float, now: float) -> None:
         if phase.kind in PARTS_OF_STEP:  # of the phase around it; between the phases, of the step that follows
             around: Phase | Stopwatch = self
             if phase.outer is not None:
@@ -138,21 +138,27 @@ class Stopwatch:
             return
         if phase.kind is NOTHING:
             return
-        inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
-        entry = b'{"%b":%d,"s":%.6f,"t":%.6f' % (
-            phase.kind.encode(), self.next if inside is None else inside, own, self.epoch + ended
-        )  # fmt: skip
-        line = entry + (self._noted(phase.notes) if phase.notes else b"}\n")
-        self.lines.append(line, perf_counter())  # a callback may hear of the end only later
+        at = self.next
+        if phase.outer is not None:
+            inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
+            at = at if inside is None else inside
+        rest = self._noted(phase.notes) if phase.notes else b"}\n"
+        line = b'{"%b":%d,"s":%.6f,"t":%.6f%b' % (phase.kind.encode(), at, own, self.epoch + ended, rest)
+        self.lines.append(line, now)
 
     def _noted(self, notes: dict[str, Any]) -> bytes:
-        """The rest of a line. The usual notes are finite numbers, and need no encoder."""
+        """The rest of a line. The usual notes are finite numbers and plain words, and need no encoder."""
         rest = b"}\n"
         for name, value in reversed(notes.items()):
-            form = self._forms.get(name)
-            if form is None or (type(value) is not int and (type(value) is not float or value - value != 0)):
+            form, kind = self._forms.get(name), type(value)
+            if form is None:
                 return self._noted_with_care(notes)
-            rest = form % (value, rest)
+            if kind is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+                rest = b',"%b":"%b"%b' % (name.encode(), value.encode(), rest)
+            elif kind is int or (kind is float and value - value == 0):
+                rest = form % (value, rest)
+            else:
+                return self._noted_with_care(notes)
         return rest
 
     def _noted_with_care(self, notes: dict[str, Any]) -> bytes:

@@ -1,6 +1,7 @@
 """From a text to data for training: train.bin and val.bin of uint16 tokens, and meta.pkl with the vocabulary.
 
 The text is read piece by piece, so that its size does not matter. Needs numpy alone; GPT-2's tokens need tiktoken.
+Instead of a text there may be Parquet files of documents, as nanochat has them, which need pyarrow.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ KINDS = ("char", "byte", "gpt2")
 Tokens = np.ndarray[Any, np.dtype[np.uint16]]
 Meta = dict[str, Any]
 
+PARQUET = ".parquet"
+_BETWEEN = "\n\n"  # between two documents
 _PIECE = 1 << 20  # characters or bytes read in one go
 _LARGEST_VOCABULARY = 2**16 - 1
 _SHORTEST = 2  # tokens in a split: one to read and one to predict
@@ -80,7 +83,7 @@ def _characters(path: Path, val: float) -> _Recipe:
     """One token for each character that occurs, in the order of Unicode, as nanoGPT's shakespeare_char has it."""
     seen = np.zeros(sys.maxunicode + 1, dtype=bool)
     length = 0
-    for piece in _pieces(path):
+    for piece in (piece for file in _files(path) for piece in _pieces(file)):
         seen[_codes(piece)] = True
         length += len(piece)
     codes = np.flatnonzero(seen)
@@ -94,7 +97,7 @@ def _characters(path: Path, val: float) -> _Recipe:
         )
     token_of = np.zeros(sys.maxunicode + 1, dtype=np.uint16)
     token_of[codes] = np.arange(len(codes))
-    train, rest = _split(_pieces(path), _share(length, val))
+    train, rest = _halves(path, _pieces, val, length)
     meta = _meta([chr(code) for code in codes.tolist()])
     return _Recipe(
         (token_of[_codes(piece)] for piece in train), (token_of[_codes(piece)] for piece in rest), len(codes), meta
@@ -103,7 +106,7 @@ def _characters(path: Path, val: float) -> _Recipe:
 
 def _bytes(path: Path, val: float) -> _Recipe:
     """Any file, its bytes as tokens. In meta.pkl byte n is character n, so that nanoGPT's sample.py can print it."""
-    train, rest = _split(_raw_pieces(path), _share(path.stat().st_size, val))
+    train, rest = _halves(path, _raw_pieces, val)
     meta = _meta([chr(code) for code in range(256)])
     return _Recipe((_widened(piece) for piece in train), (_widened(piece) for piece in rest), 256, meta)
 
@@ -111,9 +114,18 @@ def _bytes(path: Path, val: float) -> _Recipe:
 def _gpt2(path: Path, val: float) -> _Recipe:
     """GPT-2's tokens; without meta.pkl, which is how nanoGPT knows them. The two splits are encoded apart."""
     encode = gpt2_table().encode_ordinary
-    length = sum(len(piece) for piece in _pieces(path))
-    train, rest = _split(_pieces(path), _share(length, val))
-    return _Recipe(encoded(train, encode), encoded(rest, encode), GPT2_TOKENS, None)
+    train, rest = _halves(path, _pieces, val)
+    if _files(path)[0].suffix == PARQUET:
+        tokens = (_encoded_documents(documents, encode) for documents in (train, rest))
+    else:
+        tokens = (encoded(pieces, encode) for pieces in (train, rest))
+    return _Recipe(*tokens, GPT2_TOKENS, None)
+
+
+def _encoded_documents(documents: Iterator[str], encode: Callable[[str], list[int]]) -> Iterator[Tokens]:
+    """Each with GPT-2's mark behind it, as nanoGPT has it in openwebtext; it is the last of the vocabulary."""
+    for document in documents:
+        yield np.array([*encode(document.removesuffix(_BETWEEN)), GPT2_TOKENS - 1], dtype=np.uint16)
 
 
 def gpt2_table() -> Any:
@@ -156,13 +168,57 @@ def _end_of_a_line(text: str, start: int) -> int | None:
     return cut if cut > 0 else None
 
 
+def _files(path: Path) -> list[Path]:
+    """The file itself, or all shards in a directory."""
+    return sorted(path.glob(f"*{PARQUET}")) or [path]
+
+
+def _halves(
+    path: Path, pieces: Callable[[Path], Iterator[AnyStr]], val: float, length: int | None = None
+) -> tuple[Iterator[AnyStr], Iterator[AnyStr]]:
+    """For training and for validation: of several shards the last one, as in nanochat, else a share of the text."""
+    *most, last = _files(path)
+    if most:
+        return (piece for file in most for piece in pieces(file)), pieces(last)
+    if length is None:
+        is_known = pieces is _raw_pieces and last.suffix != PARQUET
+        length = last.stat().st_size if is_known else sum(len(piece) for piece in pieces(last))
+    return _split(pieces(last), _share(length, val))
+
+
+def _documents(path: Path) -> Iterator[str]:
+    """Those in the column `text` of a Parquet file, read some at a time."""
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise DataError(
+            Message("to read and write Parquet, stepwatch needs pyarrow"), Message('pip install "stepwatch[parquet]"')
+        ) from error
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1000, columns=["text"]):
+                yield from (f"{document}{_BETWEEN}" for document in batch.column(0).to_pylist() if document)
+    except (pyarrow.ArrowException, IndexError) as error:
+        raise DataError(
+            Message("“{name:word}” is damaged, or has no column “text”", {"name": path.name}),
+            Message("give a text, or documents in Parquet files as nanochat has them"),
+        ) from error
+
+
 def _pieces(path: Path) -> Iterator[str]:
+    if path.suffix == PARQUET:
+        yield from _documents(path)
+        return
     with open(path, encoding="utf-8-sig") as stream:
         while piece := stream.read(_PIECE):
             yield piece
 
 
 def _raw_pieces(path: Path) -> Iterator[bytes]:
+    if path.suffix == PARQUET:
+        yield from (document.encode() for document in _documents(path))
+        return
     with open(path, "rb") as stream:
         while piece := stream.read(_PIECE):
             yield piece

@@ -50,6 +50,30 @@ def test_characters_become_what_nanogpt_makes_of_them(
     assert tokens(tmp_path / "out", "val") == ids[int(len(text) * 0.9) :]
 
 
+def test_shards_of_nanochat_become_documents_and_the_last_one_is_for_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: Parquet is not tested")
+    table = pytest.importorskip("pyarrow").table
+    (tmp_path / "base_data").mkdir()
+    documents = [["Ein Bär", "am Deich"], ["quer", None, "über"], ["Sylt"]]
+    for number, texts in enumerate(documents):
+        parquet.write_table(table({"text": texts}), tmp_path / "base_data" / f"shard_{number:05d}.parquet")
+    prepare(tmp_path / "base_data", tmp_path / "out", kind="byte")
+    assert bytes(tokens(tmp_path / "out", "train")).decode() == "Ein Bär\n\nam Deich\n\nquer\n\nüber\n\n"
+    assert bytes(tokens(tmp_path / "out", "val")).decode() == "Sylt\n\n"
+    monkeypatch.setattr(module, "gpt2_table", lambda: SimpleNamespace(encode_ordinary=lambda text: [len(text)]))
+    prepare(tmp_path / "base_data", tmp_path / "out", kind="gpt2")
+    assert tokens(tmp_path / "out", "train") == [7, 50256, 8, 50256, 4, 50256, 4, 50256]
+    assert tokens(tmp_path / "out", "val") == [4, 50256]
+    prepare(tmp_path / "base_data" / "shard_00000.parquet", tmp_path / "one", kind="char", val=0.5)
+    meta = pickle.loads((tmp_path / "one" / "meta.pkl").read_bytes())
+    both = [meta["itos"][token] for split in ("train", "val") for token in tokens(tmp_path / "one", split)]
+    assert "".join(both) == "Ein Bär\n\nam Deich\n\n"
+    parquet.write_table(table({"words": ["a"]}), tmp_path / "base_data" / "shard_00000.parquet")
+    assert "no column “text”" in run(str(tmp_path / "base_data"), "--out", str(tmp_path / "none")).output
+
+
 def test_bytes_of_any_file(tmp_path: Path) -> None:
     data = bytes(range(256)) * 8
     (tmp_path / "picture.raw").write_bytes(data)

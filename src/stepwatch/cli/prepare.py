@@ -24,6 +24,10 @@ from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
             "Characters (char) work for any text in UTF-8, bytes for any file at all; gpt2 needs the package "
             "tiktoken. The end of the text is kept for validation."
         ),
+        Message(
+            "A directory of Parquet files with a column text, such as nanochat's shards, is read as documents; the last "
+            "file is kept for validation."
+        ),
     ),
 )
 @click.argument("text", metavar="FILE.txt")

@@ -115,11 +115,8 @@ def _gpt2(path: Path, val: float) -> _Recipe:
     """GPT-2's tokens; without meta.pkl, which is how nanoGPT knows them. The two splits are encoded apart."""
     encode = gpt2_table().encode_ordinary
     train, rest = _halves(path, _pieces, val)
-    if _files(path)[0].suffix == PARQUET:
-        tokens = (_encoded_documents(documents, encode) for documents in (train, rest))
-    else:
-        tokens = (encoded(pieces, encode) for pieces in (train, rest))
-    return _Recipe(*tokens, GPT2_TOKENS, None)
+    tokens_of = _encoded_documents if _files(path)[0].suffix == PARQUET else encoded
+    return _Recipe(tokens_of(train, encode), tokens_of(rest, encode), GPT2_TOKENS, None)
 
 
 def _encoded_documents(documents: Iterator[str], encode: Callable[[str], list[int]]) -> Iterator[Tokens]:

@@ -25,8 +25,8 @@ from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
             "tiktoken. The end of the text is kept for validation."
         ),
         Message(
-            "A directory of Parquet files with a column text, such as nanochat's shards, is read as documents; the last "
-            "file is kept for validation."
+            "A directory of Parquet files with a column text, such as nanochat's shards, is read as documents; the "
+            "last file is kept for validation."
         ),
     ),
 )

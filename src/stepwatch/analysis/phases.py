@@ -76,15 +76,15 @@ class Phases:
     """Of slow iterations that nothing explains: they are stalls that come back."""
 
     def of(self, *phases: Phase) -> Mask:
-        found = self.phase == phases[0]
+        found = self.phase == int(phases[0])  # numpy searches a member of an enumeration for methods of arrays
         for phase in phases[1:]:
-            found |= self.phase == phase
+            found |= self.phase == int(phase)
         return np.asarray(found)
 
     @property
     def normal(self) -> Mask:
         """Rows whose time is a training step and nothing else."""
-        return np.asarray((self.phase == Phase.STEP) & ~self.artefact)
+        return np.asarray(self.of(Phase.STEP) & ~self.artefact)
 
     def covers_of(self, rows: Mask) -> Ints:
         """Those of these rows; where each is about one iteration they take no memory."""

@@ -22,25 +22,25 @@ _VERSION = r"(\d+\.\d+(?:[\w.+-]*\w)?)"
 # What a line says, behind the words of which one must be in the text: looking for these is quicker.
 _SAID = {
     "node": (
-        ("host", "node"),
+        (b"host", b"node"),
         Pattern(
-            r"(?im)^(?:.{0,60}[\s\[])?(?:SLURMD_NODENAME|host ?name|host|node(?: ?name)?)\s*[:=]\s*[\"']?"
+            r"(?i)^(?:.{0,60}[\s\[])?(?:SLURMD_NODENAME|host ?name|host|node(?: ?name)?)\s*[:=]\s*[\"']?"
             r"(?!localhost\b)([a-z][\w.-]{0,62})\b"
         ),
     ),
-    "gpu_index": (("visible_devices",), Pattern(r"(?i)CUDA_VISIBLE_DEVICES\s*[:=]\s*[\"']?([\d,]{1,40})")),
+    "gpu_index": ((b"visible_devices",), Pattern(r"(?i)CUDA_VISIBLE_DEVICES\s*[:=]\s*[\"']?([\d,]{1,40})")),
     "torch_version": (
-        ("torch",),
+        (b"torch",),
         Pattern(rf"(?i)\b(?:py)?torch(?:[ _]version)?\s*(?:[:=]{{1,2}}|\s)\s*[\"']?v?{_VERSION}"),
     ),
     "cuda_version": (
-        ("cuda",),
+        (b"cuda",),
         Pattern(rf"(?i)\bcuda(?:[ _](?:version|runtime))?\s*[:=]?\s*[\"']?{_VERSION}"),
     ),
-    "driver_version": (("driver",), Pattern(rf"(?i)\bdriver(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
-    "python_version": (("python",), Pattern(rf"(?i)\bpython(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
+    "driver_version": ((b"driver",), Pattern(rf"(?i)\bdriver(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
+    "python_version": ((b"python",), Pattern(rf"(?i)\bpython(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
     "code_version": (
-        ("commit", "revision"),
+        (b"commit", b"revision"),
         Pattern(r"(?i)\b(?:commit|revision)(?:[ _]?(?:hash|id|sha))?\s*[:=]?\s*[\"']?([0-9a-f]{7,40})\b"),
     ),
 }
@@ -80,12 +80,17 @@ def first_stamp_s(path: str) -> float | None:
     return None
 
 
-def _of_text(head: bytes) -> dict[str, str]:
+def _of_text(head: bytes) -> dict[str, str | None]:
     """By the first line that says it."""
-    text = head.decode("utf-8", "replace")
-    lower = text.lower()
-    asked = ((key, pattern) for key, (words, pattern) in _SAID.items() if any(word in lower for word in words))
-    return {key: match[1] for key, pattern in asked if (match := pattern.search(text)) is not None}
+    lower = head.lower()
+    lines = list(zip(head.split(b"\n"), lower.split(b"\n"), strict=True))
+    said = {}
+    for key, (words, pattern) in _SAID.items():
+        if any(word in lower for word in words):
+            holding = (line for line, small in lines if any(word in small for word in words))
+            found = (pattern.search(line.decode("utf-8", "replace")) for line in holding)
+            said[key] = next((match[1] for match in found if match is not None), None)
+    return said
 
 
 def _of_object(told: dict[str, Any]) -> dict[str, Any]:

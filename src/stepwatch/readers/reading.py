@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -256,9 +257,9 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     """Runs of any format but this one, in a text whose first line has that number."""
     head = source.head(SNIFFED_BYTES)
-    hinting = [line for line in head.split(b"\n") if line and any(hint in line for hint in _HINTS)]
+    hinting = (line for line in head.split(b"\n") if any(hint in line for hint in _HINTS) and nearness(line) > 1)
     # The readers of all formats need not be loaded for what no log can be.
-    if len(hinting) < _LEAST_LINES_OF_A_LOG or sum(nearness(line) > 1 for line in hinting) < _LEAST_LINES_OF_A_LOG:
+    if len(list(islice(hinting, _LEAST_LINES_OF_A_LOG))) < _LEAST_LINES_OF_A_LOG:
         return ()
     others = {other: reader for other, reader in READERS.items() if other != name and not reader.claims_any_bar}
     other, hits = strongest_claim(head, others)

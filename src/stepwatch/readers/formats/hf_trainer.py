@@ -73,9 +73,9 @@ _AXOLOTL = Pattern(
     rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu""",
     holds=(b"[axolotl.", b"tokens/t", b"memory/", b"tokens_per_second_per_gpu"),
 )
-_SIGNS = Pattern(  # the last three are warnings of a Trainer that begins
-    rb"\*\*\* Running training \*\*\*|Total optimization steps = |Total steps = |Saving model checkpoint"
-    rb"|in the `trainer_state\.json`|tokenizer has new PAD/BOS/EOS tokens|max_steps is given, it will override"
+_SIGNS = (  # the last three are warnings of a Trainer that begins
+    *(b"*** Running training ***", b"Total optimization steps = ", b"Total steps = ", b"Saving model checkpoint"),
+    *(b"in the `trainer_state.json`", b"tokenizer has new PAD/BOS/EOS tokens", b"max_steps is given, it will override"),
 )
 _WRITTEN = Pattern(  # where a dictionary was to stand, a bar is wiped out and drawn again
     rb"\| (\d{1,12}/\d{1,12}) \[[^\n]{1,80}\n {20,400}\n{1,3} *\d{1,3}%\|[^|\n]{0,400}\| \1 \["
@@ -108,7 +108,7 @@ class TrainerFormat(LineFormat):
         if bool(_AXOLOTL.search(head)) is not self.axolotl:
             return 0.0
         hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
-        if hits or not (_SIGNS.search(head) or _is_all_bars(head) or _holds_dictionaries_back(head)):
+        if hits or not (any(sign in head for sign in _SIGNS) or _is_all_bars(head) or _holds_dictionaries_back(head)):
             return float(hits)
         bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
         return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # a little before any other loop
@@ -180,9 +180,9 @@ def _holds_dictionaries_back(head: bytes) -> bool:
 def _is_all_bars(head: bytes) -> bool:
     """Whether there is nothing but one bar: whoever hands that in takes it for a training."""
     lines = (line.decode("utf-8", "replace") for line in head.split(b"\n") if line.strip())
-    found = [_BAR.find(line) for line in islice(lines, MOST_SNIFFED)]
-    lasts = {_float(last) for last in _ALL_LASTS.compiled.findall(head)}
-    return None not in found and len(lasts) == 1
+    if not all(_BAR.fits(line) for line in islice(lines, MOST_SNIFFED)):
+        return False
+    return len({_float(last) for last in _ALL_LASTS.compiled.findall(head)}) == 1
 
 
 def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple[Floats, Floats]:

@@ -44,7 +44,8 @@ _EPOCH = Line("Epoch {epoch:int}/{last}{end}")
 _SAVE = Line("Epoch {epoch:int}: {any}saving model to ")
 _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
-_FULL_BAR = Pattern(rb"\b(\d{1,9})/\1 (?:\[=|\xe2\x94\x81|- )", holds=(b" [=", b" \xe2\x94\x81", b" - "))
+_BAR_OF = Pattern(rb"/(\d{1,9}) (?:\[=|\xe2\x94\x81|- )", holds=(b" [=", b" \xe2\x94\x81", b" - "))
+_NUMBER_BEFORE = Pattern(rb"\b(\d{1,9})\Z")
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
 _FULL = "full"
 _NEARLY_ALL = 0.95  # of an epoch: its mean is known by then
@@ -80,13 +81,15 @@ class _Keras(LineFormat):
     def sniff(self, head: bytes) -> float:
         """How many last lines of epochs: a bar that is not full is no iteration."""
         hits = begin = 0
-        while hits < MOST_SNIFFED:
-            found = _FULL_BAR.search(head, begin)
-            if found is None:
-                break
+        for found in _BAR_OF.finditer(head):
+            number = _NUMBER_BEFORE.search(head[max(found.start() - 10, 0) : found.start()])
+            if found.start() < begin or number is None or number[1] != found[1]:
+                continue
             start, end = head.rfind(b"\n", 0, found.start()) + 1, head.find(b"\n", found.end())
             begin = end if end >= 0 else len(head)
             hits += _FINAL.fits(strip_prefix(head[start:begin][:LONGEST_LINE].decode("utf-8", "replace"))[0])
+            if hits == MOST_SNIFFED:
+                break
         return float(hits)
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -65,7 +66,11 @@ class Modded(LineFormat):
 
     def sniff(self, head: bytes) -> float:
         """Some of its logs hold nothing but the lines of validation."""
-        return super().sniff(head) or LineFormat.sniff(replace(self, iterations=(VALIDATION,)), head)
+        return super().sniff(head) or LineFormat.sniff(self._of_validations, head)
+
+    @cached_property
+    def _of_validations(self) -> LineFormat:
+        return replace(self, iterations=(VALIDATION,))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """The source listing tells tokens per step, how often it validates, and whether steps change their length."""

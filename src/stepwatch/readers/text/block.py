@@ -48,6 +48,12 @@ class Block(NamedTuple):
     def line(self, index: int) -> bytes:
         return self.text[self.starts[index] : self.ends[index]]
 
+    def lines(self, indexes: Ints) -> list[bytes]:
+        """As `line`, for many."""
+        text = self.text
+        ends = self.ends[indexes].tolist()
+        return [text[start:end] for start, end in zip(self.starts[indexes].tolist(), ends, strict=True)]
+
     def letters(self, lines: Ints) -> bytes:
         """These lines as a text of their own; lines that follow on each other are copied together."""
         if len(lines) == len(self.starts):

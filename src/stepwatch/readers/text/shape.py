@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -37,6 +38,7 @@ LONGEST_LINE = 4000  # bytes of a line that are looked at
 _MOST_SHAPES = 40  # of one block
 _MOST_MODELS = 100  # kinds of lines that are tried for one shape
 _SAMPLED = 2000  # lines that are looked through for a model
+_DIGITS = b"0123456789"
 ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
 _DRAWINGS = bytes(range(128, 256))  # of a bar
 _FEW_LINES, _MOST_POOR = 4, 3  # shapes that only so few lines have are not worth it
@@ -297,7 +299,7 @@ def _model(
     marks = {mark for statement in statements for mark in statement.marks}
     if len(lines) > _SAMPLED:  # in steps of the golden ratio, which no period of a log falls in with
         lines = lines[(np.arange(_SAMPLED) * ((5**0.5 - 1) / 2) % 1 * len(lines)).astype(np.int64)]
-    sample = [block.line(line) for line in lines.tolist()]
+    sample = block.lines(lines)
     kinds = b"\n".join(sample).translate(ONE_DIGIT, _DRAWINGS).split(b"\n")
     first = dict(zip(reversed(kinds), reversed(sample), strict=True))
     counted = (kind for kind, _ in Counter(kinds).most_common() if kind not in refused)
@@ -317,6 +319,7 @@ def _model(
 def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
     """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
     lines: list[str] = []
+    head = _first_of_each_kind(head)
     for mark in marks:
         at = head.find(mark)
         while at >= 0 and len(lines) < MOST_SNIFFED:
@@ -326,3 +329,15 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True
             lines.append(strip_prefix(line)[0] if prefixes else line)
             at = head.find(mark, end) if end >= 0 else -1
     return lines
+
+
+@lru_cache(1)  # one text is looked through for the marks of every format
+def _first_of_each_kind(head: bytes) -> bytes:
+    """Without lines of which as many as are looked at stand above, but for their digits."""
+    kinds: Counter[bytes] = Counter()
+    kept = []
+    for line, kind in zip(head.split(b"\n"), head.translate(None, _DIGITS).split(b"\n"), strict=True):
+        kinds[kind] += 1
+        if kinds[kind] <= MOST_SNIFFED:
+            kept.append(line)
+    return b"\n".join(kept)

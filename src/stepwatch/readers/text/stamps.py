@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -101,6 +102,7 @@ def _seconds(parts: dict[str, str | None]) -> float | None:
     return moment.timestamp() + float("0." + (parts.get("fraction") or "0"))
 
 
+@lru_cache(1024)  # every format that may claim a log looks at its first lines
 def strip_prefix(line: str) -> tuple[str, str]:
     """A line without its launcher and timestamp prefix, and that prefix."""
     if line.startswith(_PLAIN_STARTS):

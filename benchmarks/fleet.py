@@ -1,41 +1,54 @@
 """How well a fleet is read: speed, faults, restart chains, bad nodes and regressions.
 
-    python -m benchmarks.fleet chains|fleets|kills|speed [--count N] [--logs DIR] [--write-docs]
+    python -m benchmarks.fleet chains|fleets|kills|clients|bucket|poison|speed|workers|sizes
+        [--count N] [--logs DIR] [--write-docs]
 
-`chains` and `fleets` are planted (tests/fleets.py). `kills` ends readers with SIGKILL at random moments and compares
-the store with an undisturbed one. `speed` reads copies of the logs below a directory, of sizes as met in the wild: the
-median is 28 kB. With --write-docs the table goes into docs/fleet.md.
+`chains` and `fleets` are planted (tests/fleets.py). Four disturb a collection and compare its store with that of an
+undisturbed one, row by row: `kills` ends readers with SIGKILL at random moments, `clients` the whole process, `bucket`
+puts a server with errors, delays and cut connections before S3, `poison` adds logs of every bad kind. Three read copies
+of the logs below a directory, of sizes as met in the wild: `speed`, `workers` (one against two) and `sizes` (100, 1,000
+and 10,000 logs). With --write-docs the table goes into docs/fleet.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import os
 import random
 import re
-import resource
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
+import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.faulty_proxy import faulty  # noqa: E402
 from tests.fleets import a_chain, a_fleet  # noqa: E402
 
 from stepwatch.fleet import likes  # noqa: E402
 from stepwatch.fleet.collect import CollectRequest, collect  # noqa: E402
 from stepwatch.fleet.questions import FleetRequest, ask  # noqa: E402
+from stepwatch.fleet.schema import TABLES  # noqa: E402
 from stepwatch.fleet.store import Store  # noqa: E402
 
 PAGE = ROOT / "docs" / "fleet.md"
@@ -85,16 +98,38 @@ def fleets(count: int) -> Iterator[tuple[str, str]]:
     yield f"{count} healthy fleets: neither is named", f"{named['']} of {count}"
 
 
+# --- faults -----------------------------------------------------------------------------------------------------
+
+
+def a_directory(place: Path, count: int) -> str:
+    place.mkdir()
+    for seed in range(count):
+        for name, text in a_chain(seed).files.items():
+            (place / f"{seed}-{name}").write_text(text)
+    return str(place)
+
+
+def rows_in(store: str) -> dict[str, list[str]]:
+    """Every row of every table, without what is never the same twice."""
+    found = {}
+    for table in TABLES:
+        if table != "iterations":
+            data = Store(store).table(table)
+            kept = [name for name in data.column_names if name not in ("collected_at", "processor_s")]
+            found[table] = sorted(map(repr, data.select(kept).to_pylist()))
+    return found
+
+
+def equal(store: str, other: str) -> str:
+    return "yes" if rows_in(store) == rows_in(other) else "NO"
+
+
 def kills(count: int) -> Iterator[tuple[str, str]]:
     """Readers killed at random moments."""
     with tempfile.TemporaryDirectory() as place:
-        top = Path(place)
-        logs = top / "logs"
-        logs.mkdir()
-        for seed in range(4 * count):
-            for name, text in a_chain(seed).files.items():
-                (logs / f"{seed}-{name}").write_text(text)
-        collect(CollectRequest(places=(str(logs),), into=str(top / "calm")))
+        calm, hit = f"{place}/calm", f"{place}/hit"
+        logs = a_directory(Path(place, "logs"), 4 * count)
+        collect(CollectRequest(places=(logs,), into=calm))
         stop, killed = threading.Event(), []
 
         def kill() -> None:
@@ -110,85 +145,220 @@ def kills(count: int) -> Iterator[tuple[str, str]]:
         killer = threading.Thread(target=kill)
         killer.start()
         while len(killed) < count:  # the logs are read until so many kills have been survived
-            for table in (top / "hit").glob("*/*/*.parquet"):
-                table.unlink()
-            collect(CollectRequest(places=(str(logs),), into=str(top / "hit")))
+            shutil.rmtree(hit, ignore_errors=True)
+            collect(CollectRequest(places=(logs,), into=hit))
         stop.set()
         killer.join()
-        same = all(
-            _rows(str(top / "hit"), table) == _rows(str(top / "calm"), table)
-            for table in ("runs", "parts", "findings", "failures")
+        yield f"{len(killed)} readers killed with SIGKILL at random moments: every row as without", equal(hit, calm)
+
+
+def clients(count: int) -> Iterator[tuple[str, str]]:
+    """The process that collects is killed at random moments, and started again each time until all is read."""
+    with tempfile.TemporaryDirectory() as place:
+        logs, rng, killed = a_directory(Path(place, "logs"), 60), random.Random(2), 0
+        collect(CollectRequest(places=(logs,), into=f"{place}/calm"))
+        while killed < count:
+            shutil.rmtree(f"{place}/hit", ignore_errors=True)
+            ended = False
+            while not ended and killed < count:
+                words = [sys.executable, "-m", "stepwatch", "collect", logs, "--into", f"{place}/hit"]
+                with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as client:
+                    try:
+                        ended = client.wait(rng.uniform(1, 8)) == 0
+                    except subprocess.TimeoutExpired:
+                        client.kill()
+                        killed += 1
+        collect(CollectRequest(places=(logs,), into=f"{place}/hit"))
+        yield (
+            f"{killed} clients killed with SIGKILL at random moments: every row as without",
+            equal(f"{place}/hit", f"{place}/calm"),
         )
-    yield f"{len(killed)} readers killed with SIGKILL at random moments: every row as without", "yes" if same else "no"
 
 
-def _rows(store: str, table: str) -> list[str]:
-    data = Store(store).dataset(table)
-    assert data is not None
-    names = [name for name in data.schema.names if name not in ("collected_at", "bucket")]
-    return sorted(map(repr, data.to_table(columns=names).to_pylist()))
+def bucket(count: int) -> Iterator[tuple[str, str]]:
+    """Logs and store in S3 (moto), behind a server that fails."""
+    import s3fs
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    real = f"http://127.0.0.1:{port}"
+    os.environ |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "testing")
+    os.environ |= {"AWS_ENDPOINT_URL": real, "AWS_DEFAULT_REGION": "us-east-1"}
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with tempfile.TemporaryDirectory() as place, subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:
+        try:
+            while socket.socket().connect_ex(("127.0.0.1", port)):
+                time.sleep(0.2)
+            there = s3fs.S3FileSystem()
+            there.mkdir("lab")
+            there.put(a_directory(Path(place, "logs"), 20), "lab/logs", recursive=True)
+            collect(CollectRequest(places=("s3://lab/logs",), into="s3://lab/calm"))
+            made: Counter[str] = Counter()
+            same = True
+            while made.total() < count:
+                with faulty(port, seed=made.total(), share=0.3, most=count - made.total()) as (address, faults):
+                    os.environ["AWS_ENDPOINT_URL"] = address
+                    s3fs.S3FileSystem.clear_instance_cache()
+                    collect(CollectRequest(places=("s3://lab/logs",), into=f"s3://lab/hit{made.total()}"))
+                os.environ["AWS_ENDPOINT_URL"] = real
+                s3fs.S3FileSystem.clear_instance_cache()
+                same = same and rows_in(f"s3://lab/hit{made.total()}") == rows_in("s3://lab/calm")
+                made += faults.made
+        finally:
+            server.kill()
+    told = ", ".join(f"{kind} {number}" for kind, number in sorted(made.items()))
+    yield f"{made.total()} requests that S3 failed ({told}): every row as without", "yes" if same else "NO"
+
+
+def poison(count: int) -> Iterator[tuple[str, str]]:
+    """Logs that take too long, too much memory, or cannot be read, among good ones."""
+    lines = b"iter 1: loss 4.2, time 100.00ms, mfu 9.00%\n" * 12_000_000
+    drawn = (f"{n // 9999}%|## | {n}/1000000 [{n // 600:02}:{n // 10 % 60:02}<9:59, 10.0it/s]\n" for n in range(900_000))
+    with tempfile.TemporaryDirectory() as place:
+        logs = Path(a_directory(Path(place, "logs"), count))
+        collect(CollectRequest(places=(str(logs),), into=f"{place}/calm"))
+        good = logs / "0-train.log" if (logs / "0-train.log").exists() else next(logs.iterdir())
+        (logs / "large.log.gz").write_bytes(gzip.compress(lines, compresslevel=1))
+        (logs / "cut.log.gz").write_bytes(gzip.compress(good.read_bytes())[:-400])
+        (logs / "noise.log.xz").write_bytes(random.Random(1).randbytes(5000))
+        with zipfile.ZipFile(logs / "whole.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.write(good, "a.log")
+        (logs / "cut.zip").write_bytes((logs / "whole.zip").read_bytes()[:-200])
+        with tarfile.open(logs / "whole.tar.gz", "w:gz") as tar:
+            tar.add(good, "a.log")
+        (logs / "cut.tar.gz").write_bytes((logs / "whole.tar.gz").read_bytes()[:-400])
+        for name in ("whole.zip", "whole.tar.gz"):
+            (logs / name).unlink()
+        collect(CollectRequest(places=(str(logs),), into=f"{place}/hit", time_limit=600, memory_limit=300_000_000))
+        (logs / "slow.log").write_text("".join(drawn))
+        collect(CollectRequest(places=(str(logs),), into=f"{place}/hit", time_limit=1.0))
+        hit, calm = rows_in(f"{place}/hit"), rows_in(f"{place}/calm")
+        failed = Store(f"{place}/hit").table("failures").to_pylist()
+        causes = {Path(row["log"]).name: row["cause"] for row in failed}
+        bad = ("slow.log", "large.log.gz", "cut.log.gz", "noise.log.xz", "cut.zip", "cut.tar.gz")
+        same = all([row for row in hit[table] if not any(name in row for name in bad)] == calm[table] for table in calm)
+    yield "logs that cannot be read, among good ones: causes", ", ".join(f"{name} {causes.get(name)}" for name in bad)
+    yield "every row of the others as without them", "yes" if same else "NO"
+
+
+# --- speed ------------------------------------------------------------------------------------------------------
+
+
+class Cost(NamedTuple):
+    readers_s: float
+    client_s: float
+    wall_s: float
+    largest_bytes: float
+    runs: int
+    failures: int
+
+
+def collected(logs: Path, store: Path, workers: int | None = None) -> Cost:
+    """In a process of its own, whose children are its readers; processor time, since other programs may be at work."""
+    code = (
+        "import json, resource, sys, time\n"
+        "from stepwatch.fleet.collect import CollectRequest, collect\n"
+        "began, spent = time.monotonic(), time.process_time()\n"
+        "done = collect(CollectRequest(places=(sys.argv[1],), into=sys.argv[2], workers=int(sys.argv[3]) or None))\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(json.dumps([used.ru_utime + used.ru_stime, time.process_time() - spent, time.monotonic() - began,\n"
+        "    used.ru_maxrss * 1024, done.runs, sum(done.failures.values())]))\n"
+    )
+    words = [sys.executable, "-c", code, str(logs), str(store), str(workers or 0)]
+    return Cost(*json.loads(subprocess.run(words, check=True, capture_output=True).stdout))
 
 
 def speed(count: int, logs: Path) -> Iterator[tuple[str, str]]:
-    """Copies of real logs; processor time, since other programs may be at work."""
     with tempfile.TemporaryDirectory() as place:
         top = Path(place)
         sizes = copies(count, logs, top / "logs")
         yield (
-            f"{count:,} logs: size in the median, largest",
-            f"{median(sizes) / 1000:.0f} kB, {max(sizes) / 1e6:.1f} MB",
+            f"{count:,} logs: size in the median, on average, largest; how many above 2 MB",
+            f"{median(sizes) / 1000:.0f} kB, {sum(sizes) / count / 1000:.0f} kB, {max(sizes) / 1e6:.1f} MB; "
+            f"{sum(size > 2e6 for size in sizes)}",
         )
-        before = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
-        began = time.monotonic()
-        done = collect(CollectRequest(places=(str(top / "logs"),), into=str(top / "store")))
-        wall = time.monotonic() - began
-        after = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
-        readers, client = (
-            (new.ru_utime + new.ru_stime - old.ru_utime - old.ru_stime) / count
-            for new, old in zip(after, before, strict=True)
-        )
-        load = os.getloadavg()[0]
-        yield "processor time per log: readers, client", f"{readers * 1000:.1f} ms, {client * 1000:.2f} ms"
-        yield "wall time, with this load average", f"{wall:.0f} s, {load:.1f}"
-        yield "the largest reader", f"{after[0].ru_maxrss / 1000:.0f} MB"
-        yield "runs, failures", f"{done.runs:,}, {sum(done.failures.values()):,}"
-        began = time.monotonic()
-        spent = time.process_time()
-        collect(CollectRequest(places=(str(top / "logs"),), into=str(top / "store")))
-        yield (
-            "again, nothing changed: processor time, wall time",
-            f"{time.process_time() - spent:.2f} s, {time.monotonic() - began:.2f} s",
-        )
+        cost = collected(top / "logs", top / "store")
+        told = f"{cost.readers_s / count * 1000:.1f} ms, {cost.client_s / count * 1000:.2f} ms"
+        yield "processor time per log: readers, client", told
+        yield "wall time, with this load average", f"{cost.wall_s:.0f} s, {os.getloadavg()[0]:.1f}"
+        yield "the largest reader", f"{cost.largest_bytes / 1e6:.0f} MB"
+        yield "runs, failures", f"{cost.runs:,}, {cost.failures:,}"
+        cost = collected(top / "logs", top / "store")
+        yield "again, nothing changed: processor time, wall time", f"{cost.client_s:.2f} s, {cost.wall_s:.2f} s"
 
 
-def copies(count: int, logs: Path, place: Path) -> list[int]:
-    """Of the logs that stepwatch reads, those next in size to what a log-normal distribution asks for."""
+def workers(count: int, logs: Path) -> Iterator[tuple[str, str]]:
+    """Only of use on a machine that does nothing else."""
+    with tempfile.TemporaryDirectory() as place:
+        copies(count, logs, Path(place, "logs"))
+        one, two = (collected(Path(place, "logs"), Path(place, f"store{number}"), number) for number in (1, 2))
+    yield f"{count:,} logs: wall time with one worker and with two", f"{one.wall_s:.1f} s, {two.wall_s:.1f} s"
+    yield "times as fast, with this load average", f"{one.wall_s / two.wall_s:.2f}, {os.getloadavg()[0]:.1f}"
+    spent = [(cost.readers_s + cost.client_s) / count * 1000 for cost in (one, two)]
+    yield "processor time per log", f"{spent[0]:.1f} ms, {spent[1]:.1f} ms"
+
+
+def sizes(count: int, logs: Path) -> Iterator[tuple[str, str]]:
+    """The same logs again and again, so that only their number is different."""
+    with tempfile.TemporaryDirectory() as place:
+        for number in sorted({100, 1000, count}):
+            top = Path(place, str(number))
+            copies(number, logs, top / "logs", of=100)
+            cost = collected(top / "logs", top / "store")
+            shutil.rmtree(top)
+            per_log = (cost.readers_s / number, cost.client_s / number)
+            yield (
+                f"{number:,} logs: processor time per log",
+                " + ".join(f"{each * 1000:.2f}" for each in per_log) + " ms",
+            )
+
+
+def copies(count: int, logs: Path, place: Path, of: int = 10**9) -> list[int]:
+    """Renumbered copies of the logs that stepwatch reads: their sizes are log-normal, with the median and the width of
+    those met in the wild (28 kB; 0.5 kB to 465 kB from the 5 to the 95 % quantile above it), up to 3 MB. With `of`, as
+    many different ones, repeated."""
     with tempfile.TemporaryDirectory() as store:
         collect(CollectRequest(places=(str(logs),), into=store))
-        data = Store(store).dataset("sources")
-        assert data is not None
-        rows = data.to_table(columns=["log", "outcome", "files", "size_bytes"]).to_pylist()
+        rows = Store(store).table("sources", ("log", "outcome", "files", "size_bytes")).to_pylist()
     known = sorted((row["size_bytes"], row["log"]) for row in rows if row["outcome"] == "runs" and row["files"] == 1)
-    rng, sizes = random.Random(7), []
+    rng = random.Random(7)
+    chosen: list[tuple[int, str]] = []
     for number in range(count):
-        wanted = min(28_000 * exp(rng.gauss(0, 1.3)), 3_000_000)
-        size, source = rng.choice(sorted(known, key=lambda log: abs(log[0] - wanted))[:8])
-        target = place / f"{number // 100:03}" / f"run{number:05}{Path(source).suffix}"
+        if number >= of:
+            chosen.append(chosen[number % of])
+        else:
+            wanted = min(28_000 * exp(rng.gauss(0, 1.57)), 3_000_000)
+            near = [log for log in known if wanted / 1.5 <= log[0] <= wanted * 1.5]
+            chosen.append(rng.choice(near or [min(known, key=lambda log: abs(log[0] - wanted))]))
+        target = place / f"{number // 100:03}" / f"run{number:05}{Path(chosen[-1][1]).suffix}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(Path(source).read_bytes())
-        sizes.append(size)
-    return sizes
+        target.write_bytes(Path(chosen[-1][1]).read_bytes())
+    return [size for size, _ in chosen]
+
+
+COUNTS = {
+    "chains": 200,
+    "fleets": 50,
+    "kills": 50,
+    "clients": 50,
+    "bucket": 50,
+    "poison": 20,
+    "speed": 10_000,
+    "workers": 2_000,
+    "sizes": 10_000,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("chains", "fleets", "kills", "speed"))
+    parser.add_argument("what", choices=tuple(COUNTS))
     parser.add_argument("--count", type=int)
     parser.add_argument("--logs", type=Path, default=ROOT.parent / "shared" / "corpus")
     parser.add_argument("--write-docs", action="store_true")
     asked = parser.parse_args()
-    count = asked.count or {"chains": 200, "fleets": 50, "kills": 50, "speed": 10_000}[asked.what]
-    rows = list(speed(count, asked.logs) if asked.what == "speed" else globals()[asked.what](count))
+    where = (asked.logs,) if asked.what in ("speed", "workers", "sizes") else ()
+    rows = list(globals()[asked.what](asked.count or COUNTS[asked.what], *where))
     table = "\n".join(("| measured | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows))) + "\n"
     print(table)
     if asked.write_docs:

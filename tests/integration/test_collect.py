@@ -23,11 +23,13 @@ import psutil
 import pytest
 from tests.builders import Truth, a_log
 from tests.commands import stepwatch
+from tests.faulty_proxy import faulty
 
 from stepwatch.fleet.collect import CollectRequest, collect
 
 Tables = dict[str, list[tuple[object, ...]]]
 TABLES = ("runs", "parts", "findings", "advice", "restarts", "failures", "sources")
+NEVER_THE_SAME = ("collected_at", "processor_s", "fingerprint")
 SHORT = Truth(max_iters=120, log_interval=1, eval_interval=50, compile_s=1.0)
 
 
@@ -45,12 +47,8 @@ def told(store: str, top: str = "") -> Tables:
 
     found: Tables = {}
     for table in TABLES:
-        data = Store(store).dataset(table)
-        assert data is not None
-        names = [
-            name for name in data.schema.names if name not in ("collected_at", "processor_s", "bucket", "fingerprint")
-        ]
-        rows = data.to_table(columns=names).to_pylist()
+        data = Store(store).table(table)
+        rows = data.drop_columns([name for name in NEVER_THE_SAME if name in data.column_names]).to_pylist()
         found[table] = sorted(
             tuple(str(value).replace(top, "") if top else str(value) for value in row.values()) for row in rows
         )
@@ -235,6 +233,23 @@ def test_from_a_bucket_to_a_bucket_by_a_cluster(bucket: str, cluster: Cluster, t
     assert here["findings"] == by_cluster["findings"]
     there.pipe_file("lab/logs/run-003.log", a_log(SHORT).encode())
     assert collect(request)[:3] == (8, 7, 1)
+
+
+def test_a_bucket_that_fails_costs_nothing(bucket: str, tmp_path: Path) -> None:
+    """Errors, delays and cut connections, in reading and in writing."""
+    import s3fs
+
+    s3fs.S3FileSystem().put(str(write_logs(tmp_path / "logs", 3)), "lab/few", recursive=True)
+    collect(CollectRequest(places=(f"{bucket}/few",), into=f"{bucket}/calm", workers=1))
+    real = os.environ["AWS_ENDPOINT_URL"]
+    with faulty(int(real.rpartition(":")[2]), seed=5, share=0.4, delay_s=0.1, most=12) as (address, faults):
+        os.environ["AWS_ENDPOINT_URL"] = address
+        s3fs.S3FileSystem.clear_instance_cache()
+        collect(CollectRequest(places=(f"{bucket}/few",), into=f"{bucket}/hit", workers=1))
+    os.environ["AWS_ENDPOINT_URL"] = real
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert faults.made.total() > 5
+    assert told(f"{bucket}/hit") == told(f"{bucket}/calm")
 
 
 def test_two_writers_of_one_bucket_lose_no_row(bucket: str, tmp_path: Path) -> None:

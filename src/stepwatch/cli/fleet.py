@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import os
+import gc
 
 import click
 
@@ -45,12 +45,7 @@ def command(
             from stepwatch.fleet.questions import FleetRequest, ask
         except ImportError as error:
             raise without_fleet() from error
-        atexit.register(_say_no_more)
+        atexit.unregister(gc.freeze)  # DuckDB complains at the end of whatever is not collected by then
         columns = tuple(name.strip() for name in by.split(",") if name.strip())
         report = ask(FleetRequest(store=store, where=where, since=since, by=columns))
         deliver(report, language, form, output, full=full)
-
-
-def _say_no_more() -> None:
-    """DuckDB 2.0 lists on standard error, when Python ends, which of its objects are left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

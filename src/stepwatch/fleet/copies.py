@@ -13,7 +13,7 @@ from fsspec.core import url_to_fs
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.fleet.logs import File, Log
-from stepwatch.fleet.retries import retried
+from stepwatch.fleet.retries import reason_of, retried
 from stepwatch.messages import Message
 from stepwatch.sources.contents import too_large
 
@@ -56,7 +56,7 @@ def _fetched(file: File, above: str, place: str) -> str:
     try:
         retried(get)
     except Exception as error:  # each file system has errors of its own
-        raise Unreachable(str(error) or type(error).__name__) from error
+        raise Unreachable(reason_of(error)) from error
     if file.written_s is not None:
         os.utime(path, (file.written_s, file.written_s))
     return path
@@ -91,5 +91,5 @@ def _unpack(path: str, place: str, limit: int) -> None:
         zipfile.BadZipFile,
         NotImplementedError,
     ) as error:
-        name = {"name": os.path.basename(path), "reason": str(error) or type(error).__name__}
+        name = {"name": os.path.basename(path), "reason": reason_of(error)}
         raise UnreadableInput(Message("“{name:word}” cannot be unpacked: {reason:word}", name)) from error

@@ -35,11 +35,9 @@ def learning_from_store(place: str) -> Iterator[None]:
 
 def history_of(place: str) -> History:
     """What the runs of a store took against what was expected of them; raises InputError where there is no store."""
-    data = Store(place).dataset("runs")
-    assert data is not None
-    columns = ["gpu", "dtype", "world_size", "n_params", "n_layer", "n_embd", "vocab_size", "step_s_mid"]
-    known = pc.is_valid(pc.field("expected_step_s_mid")) & pc.is_valid(pc.field("gpu"))
-    rows = data.to_table(columns=[*columns, "expected_step_s_mid"], filter=known).to_pylist()
+    columns = ("gpu", "dtype", "world_size", "n_params", "n_layer", "n_embd", "vocab_size", "step_s_mid")
+    found = Store(place).table("runs", (*columns, "expected_step_s_mid"))
+    rows = found.filter(pc.is_valid(pc.field("expected_step_s_mid")) & pc.is_valid(pc.field("gpu"))).to_pylist()
     seen = []
     for row in rows:
         layers, width = row["n_layer"] or 0, row["n_embd"] or 0

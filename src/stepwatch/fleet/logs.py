@@ -9,13 +9,13 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-import fsspec
 from fsspec.core import url_to_fs
 
 from stepwatch.errors import InputError
-from stepwatch.fleet.retries import retried
+from stepwatch.fleet.retries import reason_of, retried, without_password
 from stepwatch.messages import Message
 from stepwatch.readers.collection import BINARY, SOURCE_CODE
 from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE, beside
@@ -29,8 +29,8 @@ MOST_PIECES = 100
 """Of a rotated log. More files with the same name before a number are logs of their own."""
 _DATABASES = (".db", ".sqlite")  # of trackio and MLflow
 # How file systems call what changes with a file, and when it was written.
-_TAGS = ("ETag", "etag", "md5Hash", "blob_id", "sha256", "mtime", "LastModified", "last_modified", "updated")
-_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+_TIMES = ("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
+_TAGS = ("ETag", "etag", "md5Hash", "blob_id", "sha256", *_TIMES[:-1])
 
 
 class File(NamedTuple):
@@ -78,13 +78,14 @@ def files_at(place: str) -> list[File]:
     if local and os.path.isdir(place):
         return list(_below(os.path.abspath(place)))
     try:
-        return retried(lambda: _listed(os.path.abspath(place) if local else place))
-    except (OSError, ImportError, ValueError) as error:
+        return retried(lambda: _listed(os.path.abspath(place) if local else without_password(place)))
+    except InputError:
+        raise
+    except Exception as error:
         if isinstance(error, OSError) and local:
             raise unreadable(place, error) from error
-        facts = {"name": place, "reason": str(error) or type(error).__name__}
         raise InputError(
-            Message("“{name:word}” cannot be listed: {reason:word}", facts),
+            Message("“{name:word}” cannot be listed: {reason:word}", {"name": place, "reason": reason_of(error)}),
             Message(
                 "check the address, the credentials and that the package for it is installed (s3fs, gcsfs, adlfs, …)"
             ),
@@ -122,15 +123,16 @@ def _listed(place: str) -> list[File]:
         told = fs.find(path, detail=True)
     if not told:
         raise FileNotFoundError(f"nothing is there: {place}")
+    # Names come without protocol and host: with those of the place they are addresses again.
+    before = place.rstrip("/").removesuffix(path.rstrip("/"))
     files = []
     for name, info in told.items():
         if any(part.startswith((".", "__pycache__")) for part in name.removeprefix(path).split("/")):
             continue
         if not any(info.get(key) for key in _TAGS):  # a list of a web server has the names alone
             info = fs.info(name)
-        address = name if isinstance(fs, fsspec.implementations.local.LocalFileSystem) else fs.unstrip_protocol(name)
         tag = next((str(info[key]) for key in _TAGS if info.get(key)), "")
-        files.append(File(address, int(info.get("size") or 0), tag, _seconds(info)))
+        files.append(File(before + name, int(info.get("size") or 0), tag, _seconds(info)))
     return files
 
 
@@ -138,7 +140,7 @@ def _seconds(info: Mapping[str, Any]) -> float | None:
     value = next((info[key] for key in _TIMES if info.get(key)), None)
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = parsedate_to_datetime(value) if "," in value else datetime.fromisoformat(value)
         except ValueError:
             return None
     return value.timestamp() if isinstance(value, datetime) else float(value) if value is not None else None

@@ -72,8 +72,7 @@ def _table(asked: FleetRequest) -> doc.Table:
 
 def _run(store: str, language: str, source: str, index: int) -> str:
     """Only what the store names is read."""
-    data = Store(store).dataset("runs")
-    names = data.to_table(columns=["source", "log"]).to_pylist() if data is not None else []
+    names = Store(store).table("runs", ("source", "log")).to_pylist()
     log = next((row["log"] for row in names if row["source"] == source), None)
     if log is None:
         raise InputError(Message("no run in the store fits"))

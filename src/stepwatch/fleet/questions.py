@@ -98,10 +98,7 @@ def opened(store: Store) -> duckdb.DuckDBPyConnection:
     for table in TABLES:
         if table in ("iterations", "parts", "findings", "restarts"):
             continue
-        data = store.dataset(table)
-        if data is None:
-            raise InputError(Message("the store has no table “{name:word}”", {"name": table}))
-        database.register("stored", data)
+        database.register("stored", store.table(table))
         database.sql(f"create table all_{table} as select * from stored")
         database.unregister("stored")
     database.sql("set enable_external_access = false")

@@ -18,16 +18,16 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from stepwatch.errors import InputError
-from stepwatch.fleet.retries import retried
+from stepwatch.fleet.retries import reason_of, retried, without_password
 from stepwatch.fleet.schema import COUNT, FLAG, NUMBER, SCHEMA, TABLES, TEXT, TIME, Column
 from stepwatch.messages import Message
 from stepwatch.platforms import claim, put_in_place
@@ -44,6 +44,7 @@ _TYPES = {
     TIME: pa.timestamp("us", tz="UTC"),
 }
 _LOCK_S = 60.0
+_OTHER_WAS_QUICKER = ("PreconditionFailed", "pre-conditions")  # in the errors of S3
 
 Row = Mapping[str, Any]
 
@@ -62,10 +63,12 @@ class Store:
     def __init__(self, place: str, *, create: bool = False) -> None:
         self.place = place
         try:
-            self._fs, self._root = url_to_fs(place)
+            self._fs, self._root = url_to_fs(without_password(place))
             there = retried(lambda: self._files(""))
-        except (ImportError, ValueError, OSError) as error:
-            facts = {"name": place, "reason": str(error) or type(error).__name__}
+        except InputError:
+            raise
+        except Exception as error:
+            facts = {"name": place, "reason": reason_of(error)}
             raise InputError(Message("“{name:word}” cannot be opened: {reason:word}", facts)) from error
         self._local = isinstance(self._fs, LocalFileSystem)
         if create:
@@ -87,23 +90,22 @@ class Store:
         ending = f"bucket={bucket}/{PART}" if bucket else PART
         return {path: info.get("ETag") for path, info in inside.items() if path.endswith(ending)}
 
-    def dataset(self, table: str) -> ds.Dataset | None:
-        """None where the store has no such table."""
-        if not any(path.startswith(f"{table}/") for path in retried(lambda: self._files(""))):
-            return None
-        partitions = ds.partitioning(pa.schema([("bucket", pa.string())]), flavor="hive")
-        schema = arrow_schema(table).append(pa.field("bucket", pa.string()))
-        return ds.dataset(
-            f"{self._root}/{table}", filesystem=self._fs, format="parquet", partitioning=partitions, schema=schema,
-            exclude_invalid_files=False,
-        )  # fmt: skip
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a table; each file is fetched whole, so that no writer can change it meanwhile."""
+        paths = [path for path in retried(lambda: self._files("")) if path.startswith(f"{name}/")]
+        if not paths:
+            raise InputError(Message("the store has no table “{name:word}”", {"name": name}))
+        if self._fs.async_impl:  # many requests at a time
+            files = [f"{self._root}/{path}" for path in paths]
+            fetched = retried(lambda: self._fs.cat(files, recursive=False))
+            found = [_as_written(name, fetched[file], columns) for file in files]
+        else:
+            found = [table for path in paths if (table := self._read(path, name, columns)) is not None]
+        return pa.concat_tables(found)
 
     def fingerprints(self) -> dict[str, str]:
         """Of everything that was looked at; without what is to be tried again."""
-        found = retried(lambda: self.dataset("sources"))
-        if found is None:
-            return {}
-        told = retried(lambda: found.to_table(columns=["log", "fingerprint"]))
+        told = self.table("sources", ("log", "fingerprint"))
         pairs = zip(told["log"].to_pylist(), told["fingerprint"].to_pylist(), strict=True)
         return {log: fingerprint for log, fingerprint in pairs if fingerprint is not None}
 
@@ -129,7 +131,7 @@ class Store:
     ) -> None:
         path = f"{table}/bucket={bucket}/{PART}"
         while True:
-            old = retried(lambda: self._read(path, table)) if path in there else None
+            old = self._read(path, table) if path in there else None
             if (old is None and not rows and not create) or (create and old is not None):
                 return
             new = _as_table(table, rows)
@@ -145,47 +147,50 @@ class Store:
                 return
             there = retried(lambda: self._files(bucket))  # another writer was quicker
 
-    def _read(self, path: str, table: str) -> pa.Table | None:
+    def _read(self, path: str, table: str, columns: Sequence[str] | None = None) -> pa.Table | None:
         try:
-            data = self._fs.cat_file(f"{self._root}/{path}")
+            data = retried(lambda: self._fs.cat_file(f"{self._root}/{path}"))
         except FileNotFoundError:
             return None
-        columns = arrow_schema(table)
-        found = pq.read_table(io.BytesIO(data))
-        for name in columns.names:  # a store of an older version lacks some
-            if name not in found.column_names:
-                found = found.append_column(name, pa.nulls(found.num_rows, columns.field(name).type))
-        return found.select(columns.names).cast(columns)
+        return _as_written(table, data, columns)
 
     def _written(self, path: str, table: pa.Table, tag: str | None) -> bool:
         """False where another writer was quicker."""
         path, data = f"{self._root}/{path}", io.BytesIO()
         pq.write_table(table, data, compression="zstd")
-        if self._local:
+        try:
+            if not self._local:
+                return retried(lambda: self._put(path, data.getvalue(), tag))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             new = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.new"
             try:
-                with open(new, "wb") as file:
-                    file.write(data.getvalue())
+                Path(new).write_bytes(data.getvalue())
                 put_in_place(new, path)
             finally:
-                if os.path.exists(new):
-                    os.remove(new)
-            return True
+                Path(new).unlink(missing_ok=True)
+        except Exception as error:
+            raise self._not_written(error) from error
+        return True
+
+    def _not_written(self, error: Exception) -> InputError:
+        facts = {"name": self.place, "reason": reason_of(error)}
+        return InputError(Message("“{name:word}” cannot be written: {reason:word}", facts))
+
+    def _put(self, path: str, data: bytes, tag: str | None) -> bool:
+        """In a bucket; in S3 only if the file there is still the one that was read."""
         protocols = (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
         only_if: dict[str, str] = {}
         if "s3" in protocols:
             only_if = {"IfMatch": tag} if tag else {"IfNoneMatch": "*"}
         try:
-            self._fs.pipe_file(path, data.getvalue(), **only_if)
-        except OSError as error:
-            if (
-                "PreconditionFailed" in str(error)
-                or "pre-conditions" in str(error)
-                or isinstance(error, FileExistsError)
-            ):
+            self._fs.pipe_file(path, data, **only_if)
+        except OSError as error:  # also where an earlier attempt has put it and only the answer was lost
+            if isinstance(error, FileExistsError) or any(word in str(error) for word in _OTHER_WAS_QUICKER):
                 return False
-            retried(lambda: self._fs.pipe_file(path, data.getvalue(), **only_if))
+            if not isinstance(error, FileNotFoundError):
+                raise
+            self._fs.makedirs(os.path.dirname(path), exist_ok=True)  # where directories are real: sftp
+            self._fs.pipe_file(path, data)
         return True
 
     @contextmanager
@@ -194,7 +199,10 @@ class Store:
         if not self._local:
             yield
             return
-        descriptor = os.open(f"{self._root}/.lock", os.O_CREAT | os.O_RDWR)
+        try:
+            descriptor = os.open(f"{self._root}/.lock", os.O_CREAT | os.O_RDWR)
+        except OSError as error:
+            raise self._not_written(error) from error
         try:
             end = time.monotonic() + _LOCK_S
             while not claim(descriptor):
@@ -207,6 +215,17 @@ class Store:
             yield
         finally:
             os.close(descriptor)
+
+
+def _as_written(table: str, data: bytes, columns: Sequence[str] | None) -> pa.Table:
+    """A file of the store; one of an older version lacks columns."""
+    schema = arrow_schema(table)
+    found = pq.read_table(io.BytesIO(data), columns=list(columns) if columns is not None else None)
+    wanted = pa.schema([schema.field(name) for name in columns or schema.names], metadata=schema.metadata)
+    for name in wanted.names:
+        if name not in found.column_names:
+            found = found.append_column(name, pa.nulls(found.num_rows, schema.field(name).type))
+    return found.select(wanted.names).cast(wanted)
 
 
 def _as_table(table: str, rows: Sequence[Row]) -> pa.Table:

@@ -23,7 +23,7 @@ def rows_for(name: str, wall_s: float) -> dict[str, list[dict[str, object]]]:
 
 
 def in_store(place: Path, what: str = "source, wall_s", table: str = "runs") -> list[tuple[object, ...]]:
-    # A session of DuckDB keeps what it has read of a file until its time changes, which has seconds.
+    # DuckDB opens a file twice for a question; with its cache, what it has read first may be of the file before.
     with duckdb.connect(config={"enable_external_file_cache": "false"}) as session:
         return sorted(session.sql(f"select {what} from read_parquet('{place}/{table}/**/*.parquet')").fetchall())
 

@@ -214,7 +214,7 @@ def bucket(count: int) -> Iterator[tuple[str, str]]:
 def poison(count: int) -> Iterator[tuple[str, str]]:
     """Logs that take too long, too much memory, or cannot be read, among good ones."""
     lines = b"iter 1: loss 4.2, time 100.00ms, mfu 9.00%\n" * 12_000_000
-    drawn = (f"{n // 9999}%|## | {n}/1000000 [{n // 600:02}:{n // 10 % 60:02}<9:59, 10.0it/s]\n" for n in range(900_000))
+    drawn = (f"{n // 9999}%|## | {n}/1000000 [{n // 600:02}:{n // 10 % 60:02}<9:59, 10it/s]\n" for n in range(900_000))
     with tempfile.TemporaryDirectory() as place:
         logs = Path(a_directory(Path(place, "logs"), count))
         collect(CollectRequest(places=(str(logs),), into=f"{place}/calm"))

@@ -1,8 +1,8 @@
 """What a step, an evaluation, a checkpoint and the compilation cost, each as an interval with how it is known.
 
 An evaluation row is step + evaluation, a saving one has the checkpoint on top, the first holds the compilation.
-Two witnesses separate them: rows with and without a save, and what the costs should be (estimator's beliefs). They
-are combined by their noise; where neither helps, the cost is "not separable".
+Two sources separate them: rows with and without a save, and what the costs should be (estimator's beliefs). They are
+combined by their noise; where neither helps, the cost is "not separable".
 """
 
 from __future__ import annotations
@@ -259,8 +259,8 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
         if len(alone):
             evaluation, checkpoint = _with_and_without(_typical(alone, noise), pair, beliefs.checkpoint)
         else:  # the first iteration evaluates and does not save, so no evaluation is longer than it
-            witness = len(first) and phases.first_evaluates and not phases.first_saves
-            evaluation, checkpoint = _divided(pair, beliefs, float(first[0]) / level.at_first if witness else None)
+            bounded = len(first) and phases.first_evaluates and not phases.first_saves
+            evaluation, checkpoint = _divided(pair, beliefs, float(first[0]) / level.at_first if bounded else None)
     elif len(alone):
         evaluation = _Cost(_typical(alone, noise).seconds, MEASURED)
     lone_saves = phases.excess_s(run, phases.of(Phase.CHECKPOINT), mean_ratio)

@@ -49,13 +49,14 @@ ON_WINDOWS = sys.platform == "win32"
 
 def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
-    sampled = (samples_of_log(log) for log in request.logs if isinstance(log, str))
+    paths = [log for log in request.logs if isinstance(log, str)]
+    sampled, directories = map(samples_of_log, paths), [path for path in paths if is_collection(path)]
     known = Known(
         gpu=request.gpu,
         config=request.config,
         settings=request.settings,
         samples=request.samples or next(filter(None, sampled), None),
-        below=next((log for log in request.logs if isinstance(log, str) and is_collection(log)), None),
+        below=next(iter(directories), None),
         price_per_hour=request.price_per_hour,
         price_per_kwh=request.price_per_kwh,
     )
@@ -90,7 +91,7 @@ def explain(request: ExplainRequest) -> Report:
         report,
         runs=tuple(replace(run, excerpts=excerpts_of(run.analysis, found.source)) for run in report.runs),
         inputs=tuple(map(shown, request.logs)),
-        directory=request.run is None and any(isinstance(log, str) and is_collection(log) for log in request.logs),
+        directory=request.run is None and bool(directories),
         command=command + (f" --run {request.run}" if request.run is not None else ""),
         notices=found.notices,
     )

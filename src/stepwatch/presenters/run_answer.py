@@ -129,10 +129,12 @@ def _run(
     fine = doc.Text(())
     if run.fine:
         fine = doc.Text((Message("Checked and fine: {all:said}.", {"all": run.fine}),), priority=doc.Priority.EXTRA)
-    applies = bool(run.advice and run.advice.advice) or run.verdict.status is Status.HEALTHY
-    advised = run.advice if run.advice is not None and run.advice.advice else None
-    changes = tuple(advice_answer.changes(advised, pressing=True)) if advised is not None else ()
-    nothing = doc.Text((advice_answer.headline(run.advice), *advice_answer.nothing(run.advice)))
+    changes: tuple[doc.Section, ...] = ()
+    unchanged: tuple[doc.Block, ...] = ()
+    if run.advice is not None and run.advice.advice:
+        changes = tuple(advice_answer.changes(run.advice, pressing=True))
+    elif run.verdict.status is Status.HEALTHY:
+        unchanged = (doc.Text((advice_answer.headline(run.advice), *advice_answer.nothing(run.advice))),)
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
@@ -148,7 +150,7 @@ def _run(
     parts = sections(
         doc.Section("time", Message("Where the time went"), (spent,)),
         doc.Section("parts", Message("What each part costs"), tuple(_normal(a)), folded=True),
-        doc.Section("changes", Message("What to change"), (nothing,) if applies and not changes else (), changes),
+        doc.Section("changes", Message("What to change"), unchanged, changes),
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
         doc.Section("machine", Message("What the machine did"), (chart("machine"),) if a.machine is not None else ()),

@@ -61,6 +61,10 @@ def tab_and_faults(request: pytest.FixtureRequest, browser: Browser) -> Iterator
         yield page, faults
 
 
+on_a_desktop = pytest.mark.parametrize("tab_and_faults", ["desktop"], indirect=True)
+on_a_phone = pytest.mark.parametrize("tab_and_faults", ["phone"], indirect=True)
+
+
 @pytest.fixture
 def page(tab_and_faults: tuple[Page, list[str]], report: Path) -> Iterator[Page]:
     page, faults = tab_and_faults
@@ -152,6 +156,7 @@ def test_three_ticks_are_left_however_far_one_zooms(page: Page) -> None:
 # --- zoom -------------------------------------------------------------------------------------------------------
 
 
+@on_a_desktop
 def test_the_scale_of_times_follows_what_is_seen(page: Page) -> None:
     whole = domain(page, "y")
     page.evaluate(f"void {view('times')}.signal('zoom_i', [1020, 1480]).runAsync()")  # between two evaluations
@@ -164,6 +169,7 @@ def test_the_scale_of_times_follows_what_is_seen(page: Page) -> None:
     assert domain(page, "y") == whole
 
 
+@on_a_desktop
 def test_a_drag_moves_the_range_and_stays_inside(page: Page) -> None:
     whole = domain(page, "x")
     pressed(page, "in", 2)
@@ -183,6 +189,7 @@ def test_a_drag_moves_the_range_and_stays_inside(page: Page) -> None:
     assert domain(page, "x")[1] <= whole[1] + 1e-6
 
 
+@on_a_desktop
 def test_the_wheel_zooms_with_a_key_and_moves_the_page_without(page: Page) -> None:
     whole = domain(page, "x")
     page.mouse.move(*place_of(page, 2500, 1.0))
@@ -194,7 +201,7 @@ def test_the_wheel_zooms_with_a_key_and_moves_the_page_without(page: Page) -> No
     assert first < 2500 < last
 
 
-@pytest.mark.parametrize("tab_and_faults", ["phone"], indirect=True)
+@on_a_phone
 def test_two_fingers_zoom_and_one_moves(page: Page) -> None:
     whole, touch = domain(page, "x"), page.context.new_cdp_session(page)
     (left, y), (right, _) = place_of(page, 2000, 1.0), place_of(page, 2800, 1.0)
@@ -229,13 +236,14 @@ def test_a_click_on_a_mark_shows_the_lines_of_the_log(page: Page) -> None:
     assert len(lines.inner_text().splitlines()) <= 6
 
 
-@pytest.mark.parametrize("tab_and_faults", ["phone"], indirect=True)
+@on_a_phone
 def test_a_tap_shows_them_too(page: Page) -> None:
     x, y = place_of(page, 2000, time_of(page, 2000))
     page.touchscreen.tap(x - 6, y + 6)
     expect(times(page).locator(".lines pre")).to_contain_text("iter 2000:")
 
 
+@on_a_desktop
 def test_the_keyboard_shows_them_too_and_brings_the_mark_into_view(page: Page) -> None:
     pressed(page, "in", 3)
     times(page).locator(".lines select").focus()
@@ -246,6 +254,7 @@ def test_the_keyboard_shows_them_too_and_brings_the_mark_into_view(page: Page) -
     assert first <= 0 <= last
 
 
+@on_a_desktop
 def test_a_click_beside_the_marks_and_a_drag_show_nothing(page: Page) -> None:
     x, y = place_of(page, 1500, 1.1)
     page.mouse.click(x, y)
@@ -256,6 +265,7 @@ def test_a_click_beside_the_marks_and_a_drag_show_nothing(page: Page) -> None:
     expect(times(page).locator(".lines pre")).to_be_hidden()
 
 
+@on_a_desktop
 def test_the_end_of_a_crashed_run_is_quoted_as_text(page: Page) -> None:
     select = times(page).locator(".lines select")
     select.select_option(index=select.locator("option").count() - 1)

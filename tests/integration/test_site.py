@@ -216,10 +216,10 @@ def test_the_page_answers_by_itself_and_offline(site: Path, server: ThreadingHTT
 
         page.goto(f"{address}docs/index.html")
         page.click("text=Examples")
-        assert violations(page, None) == []
+        assert violations(page) == []
         page.click("main a[href*='example=short.log']")  # of the gallery
         expect(report).to_contain_text("168.7 ms", **patience)
-        assert violations(page, None) == []
+        assert violations(page) == []
         log = (ROOT / "examples" / "short.log").read_bytes()
         query = json.dumps([["gpu", "4070"], ["name", "short.log"], ["lang", "en"], ["format", "json"]])
         _, body = answer("explain", query, log, LIMIT)

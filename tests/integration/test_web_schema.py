@@ -38,7 +38,7 @@ def test_no_question_breaks_the_server(
     server: Serving, path: str, method: str, mode: schemathesis.GenerationMode
 ) -> None:
     @settings(
-        max_examples=30, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=15, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(schema[path][method].as_strategy(generation_mode=mode))

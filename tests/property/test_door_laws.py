@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.columns import all_inside, inside, seeds, times_of, whole
 from tests.recorded import several_ranks
@@ -23,16 +23,17 @@ from stepwatch.advice.log_rules import case_of_log, fill_card
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.bill import Prices, find_bill
 from stepwatch.analysis.comparison import compare
+from stepwatch.analysis.findings import held_up_by
 from stepwatch.answers import EstimateRequest
 from stepwatch.answers.from_logs import Known
 from stepwatch.answers.from_plans import estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
-from stepwatch.presenters import document_of, page_body, render
+from stepwatch.presenters import document_of, page_body, page_fragment, render
 from stepwatch.presenters.bar_charts import compared_parts, compared_steps
 from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
-from stepwatch.presenters.pictures import titled
+from stepwatch.presenters.pictures import png, svg, titled
 from stepwatch.readers import READERS, read
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
@@ -93,6 +94,31 @@ def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: st
     for proposal in fill_card(case) if case is not None else ():
         assert proposal.effect is not None
         assert 0 <= proposal.effect.step.low <= proposal.effect.step.high <= 1
+
+
+@given(runs(), seeds, st.sampled_from((0.0, 0.5, 1.0)))
+def test_rows_are_held_up_only_by_what_was_timed(run: Run, seed: int, share: float) -> None:
+    analysis, rng, count = analyse(run), np.random.default_rng(seed), len(run.iterations)
+    rows = np.flatnonzero(analysis.phases.excess_s(run, np.arange(count)) > 0)
+    timed = np.where(rng.random(count) < share, all_inside(rng, bounds.EVENT_S, count), np.nan)
+    held = held_up_by(analysis, rows, timed)
+    assert held.shape == rows.shape
+    assert not held[np.isnan(timed[rows])].any()
+
+
+@given(runs(), CARDS, SPOKEN)
+@settings(max_examples=max(settings().max_examples // 20, 2))  # a page and its pictures take half a second
+def test_any_run_becomes_a_page_and_pictures(run: Run, card: object, language: str) -> None:
+    analysis = analyse(run, card)  # type: ignore[arg-type]
+    report = Report(runs=(RunReport(analysis=analysis, advice=None, verdict=judge(analysis)),))
+    assert str(render(report, "html", language)).startswith("<!DOCTYPE html>")
+    assert "<article" in page_fragment(report, language)
+    drawn = (chart.draw(language) for chart in document_of(report).charts().values() if chart.draw is not None)
+    plots = [plot for plot in drawn if plot is not None]
+    for plot in plots:
+        assert "NaN" not in str(svg(plot))
+    for plot in plots[:1]:
+        assert png(plot, "what is said of it").startswith(b"\x89PNG")
 
 
 @given(runs(), runs(), SPOKEN)

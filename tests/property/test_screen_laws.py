@@ -101,7 +101,8 @@ def test_no_text_is_markup_in_markdown(text: str) -> None:
     assert set(fence) == {"`"}
     assert fence not in text
     plain = text.replace("`", "'")
-    assert escaped(plain).replace("\\", "") == plain.replace("\\", "")
+    as_code = str.maketrans("", "", "\\`")  # which a setting's name becomes
+    assert escaped(plain).translate(as_code) == plain.translate(as_code)
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------

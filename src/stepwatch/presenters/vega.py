@@ -147,19 +147,24 @@ _ROUNDEST = (
 )  # fmt: skip
 _ROUND_STEPS = (
     10.0, 15.0, 30.0, *(MINUTE_S * count for count in (1, 2, 5, 10, 15, 30)),
-    *(HOUR_S * count for count in (1, 2, 3, 6)),
-    *(DAY_S * count for count in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)),
+    *(HOUR_S * count for count in (1, 2, 3, 6, 12)),
 )  # fmt: skip
-"""Between two ticks of a linear scale; a shorter one is 1, 2 or 5 times a power of ten."""
+"""Between two ticks of a linear scale; others are 1, 2 or 5 times a power of ten, of seconds or of days."""
+
+
+def _rounded_down(seconds: str, unit_s: float) -> str:
+    """1, 2 or 5 times a power of ten of the unit."""
+    power = f"pow(10, floor(log({seconds} / {unit_s:.10g}) / LN10 + 1e-9)) * {unit_s:.10g}"
+    return f"{power} * ({seconds} >= 5 * {power} ? 5 : {seconds} >= 2 * {power} ? 2 : 1)"
 
 
 def time_axis(scale: str, language: str, *, log: bool = False, **more: Any) -> tuple[list[Spec], Spec]:
     """The signals that such an axis needs, and the axis: three round durations or more of whatever range is seen."""
     low, high = f"domain('{scale}')[0]", f"domain('{scale}')[1]"
-    power = "pow(10, floor(log(tick_most) / LN10 + 1e-9))"
-    step = f"{power} * (tick_most >= 5 * {power} ? 5 : tick_most >= 2 * {power} ? 2 : 1)"
+    step = _rounded_down("tick_most", 1.0)
     for longer in _ROUND_STEPS:
         step = f"tick_most < {longer:.10g} ? {step} : {longer:.10g}"
+    step = f"tick_most < {DAY_S:.10g} ? {step} : {_rounded_down('tick_most', DAY_S)}"
     # Of a step that is at most a third of the range, three multiples are inside.
     signals = [{"name": "tick_most", "expr": f"({high} - {low}) / 3"}, {"name": "tick_step", "expr": step}]
     ticks = f"sequence(ceil({low} / tick_step - 1e-6) * tick_step, {high} + 1e-6 * tick_step, tick_step)"

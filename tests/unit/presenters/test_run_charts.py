@@ -375,7 +375,7 @@ def test_any_logarithmic_scale_of_times_has_three_ticks() -> None:
         assert len(set(ticks)) == len(ticks), (low, ticks)
 
 
-@pytest.mark.parametrize(("high", "language"), in_turn([1e-3, 0.7, 59, 61, 4000, 90_000, 1e7, 1e9]))
+@pytest.mark.parametrize(("high", "language"), in_turn([1e-3, 0.7, 59, 61, 4000, 90_000, 1e7, 1e9, 6e17]))
 def test_a_linear_scale_of_times_has_three_ticks_from_nothing(high: float, language: str) -> None:
     ticks = time_ticks(0, high, language, log=False)
     assert 3 <= len(ticks) <= 9

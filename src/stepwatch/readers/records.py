@@ -213,6 +213,9 @@ class Records:
         self.outside_lines.sort()
 
     def _admitted(self, event: Event) -> Event | None:
+        # Of most evaluations nothing but the number is known, and there may be millions.
+        if type(event) is Evaluation and event[4] is event[5] is None and 0 <= event[1] <= bounds.ITERATION.high:
+            return event
         if isinstance(event, (Evaluation, Checkpoint)):
             at, took, stamp = event.at, event.took_s, event.stamp_s
             if at is not None and not bounds.ITERATION.holds(at):

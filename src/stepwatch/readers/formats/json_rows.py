@@ -50,8 +50,10 @@ def _number(text: bytes) -> float:
 
 def first_of_each(number: Ints | Floats, *columns: Floats) -> np.ndarray:
     """Which rows do not stand there before: a file may hold its log twice, and several ranks write the same."""
-    seen: set[tuple[float, ...]] = set()
     new = np.ones(len(number), bool)
+    if bool((np.diff(number) > 0).all()):
+        return new
+    seen: set[tuple[float, ...]] = set()
     columns = tuple(np.where(np.isnan(column), -1.0, column) for column in columns)
     for row, key in enumerate(zip(number.tolist(), *(column.tolist() for column in columns), strict=True)):
         new[row] = key not in seen

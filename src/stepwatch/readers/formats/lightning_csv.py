@@ -13,7 +13,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.text.block import Block, read_floats
+from stepwatch.readers.text.cells import PIECE_BYTES, read_cells
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
 _HEADER = Pattern(
@@ -21,8 +21,6 @@ _HEADER = Pattern(
 )
 _CELL = rb"(?:-?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)?"
 _ROW = Pattern(rb"(?m)^%s(?:,%s){2,200}$" % (_CELL, _CELL))
-_PIECE = 1 << 18  # bytes that are read together
-_LETTERS_OF_NUMBERS = b"0123456789.,eE+-naif\n"
 
 _PER_STEP = Pattern(
     r"(?:^|[/_|. ])(?:(?:step|iter|iteration|batch)_?time|time_per_(?:step|iter|iteration|batch)"
@@ -67,7 +65,7 @@ def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
     """The cells as numbers, nan where empty; lines of another width are left out."""
     width, skip = len(names), int(bool(names))
     if not names:
-        cells = (line.count(b",") + 1 for line in text[:_PIECE].split(b"\n")[1:])
+        cells = (line.count(b",") + 1 for line in text[:PIECE_BYTES].split(b"\n")[1:])
         width = next((count for count in cells if count > 2), 0)
     # The columns whose numbers tell something; of others it counts at most whether there is one.
     telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
@@ -79,9 +77,9 @@ def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
     numbers, tables = [np.zeros(0, np.int64)], [np.zeros((0, width))]
     begin = line = 0
     while begin < len(text):
-        end = text.find(b"\n", begin + (_PIECE if line >= skip else 0)) + 1 or len(text)
+        end = text.find(b"\n", begin + (PIECE_BYTES if line >= skip else 0)) + 1 or len(text)
         if line >= skip:
-            table = _whole_piece(text[begin:end], width, wanted or range(width))
+            table = read_cells(text[begin:end], width, wanted or range(width))
             if table is not None:
                 numbers.append(np.arange(len(table)) + line)
             else:  # line by line
@@ -94,29 +92,6 @@ def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
             tables.append(np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan))
         begin, line = end, line + text.count(b"\n", begin, end)
     return np.concatenate(numbers), np.concatenate(tables)
-
-
-def _whole_piece(text: bytes, width: int, wanted: Sequence[int]) -> Floats | None:
-    """All lines at once, where each has so many cells, numbers or nothing; 0 for numbers that are not wanted."""
-    text = text.rstrip(b"\n")
-    if width < 3 or text.translate(None, _LETTERS_OF_NUMBERS):
-        return None
-    text = b"\n" + text + b"\n"
-    block = Block.of(text)
-    octets = block.octets[: len(text)]
-    edges = np.flatnonzero((octets == ord(",")) | (octets == ord("\n")))
-    if (len(edges) - 1) % width or not np.array_equal(edges[::width], np.flatnonzero(octets == ord("\n"))):
-        return None
-    begins, ends = (edges[:-1] + 1).reshape(-1, width), edges[1:].reshape(-1, width)
-    filled = begins < ends
-    table = np.where(filled, 0.0, np.nan)
-    try:
-        for place in wanted:
-            rows = filled[:, place]
-            table[rows, place] = read_floats(block, begins[rows, place], ends[rows, place])
-    except ValueError:
-        return None
-    return table
 
 
 def _tell(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:

@@ -8,7 +8,8 @@ that starts again. YOLOv5 writes no time, and neither did the first of its succe
 from __future__ import annotations
 
 import math
-from itertools import islice
+import re
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -18,11 +19,14 @@ from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.run import Evaluation, Fact, Timing, Traits
+from stepwatch.readers.text.cells import PIECE_BYTES, read_cells
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _HEADER = Pattern(
     rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}", holds=(b"train/", b"metrics/")
 )
+_NAMES = Pattern(rb"epoch *,")
+_PADDING = re.compile(rb"(?m)^ +| +$| *(,) *")
 _ROW = Pattern(rb"(?m)^ *\d{1,7} *,[-+\d.,eEnaif ]{1,4000}$")
 
 
@@ -39,21 +43,13 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 def finish(first_line: int, records: Records) -> None:
     """A header may stand there again, where somebody put two files together."""
     text, records.held = records.held, b""
-    names: list[bytes] = []
-    losses: list[int] = []
-    clock_at, validates = -1, False
-    for number, row in enumerate(text.split(b"\n")):
-        cells = row.split(b",")
-        if cells[0].strip() == b"epoch":
-            names = [cell.strip() for cell in cells]
-            losses = [at for at, name in enumerate(names) if name.startswith(b"train/") and name.endswith(b"loss")]
-            clock_at = names.index(b"time") if b"time" in names else -1
-            validates = any(name.startswith((b"val/", b"metrics/")) for name in names)
-        elif names and len(cells) == len(names):
-            time = _number(cells[clock_at]) if clock_at >= 0 else math.nan
-            loss_of = sum(_number(cells[at]) for at in losses) if losses else math.nan
-            records.keep_row("epochs", number, _number(cells[0]), time, loss_of, validates)
-    line, epoch, clock, loss, validated = records.take_table("epochs", 5).T
+    named = [(text.rfind(b"\n", 0, found.start()) + 1, found.start()) for found in _NAMES.finditer(text)]
+    headers = [begin for begin, end in named if not text[begin:end].strip(b" ")]
+    tables = [np.zeros((0, 5))]
+    for begin, end in pairwise([*headers, len(text)]):
+        tables.append(_rows(text[begin:end], text.count(b"\n", 0, begin)))
+    line, epoch, clock, loss, validated = np.concatenate(tables).T
+    epoch, clock, loss = (np.where(np.abs(column) <= LARGEST_KEPT, column, np.nan) for column in (epoch, clock, loss))
     known = np.isfinite(epoch)
     known[known] = first_of_each(epoch[known], clock[known], loss[known])
     line, epoch, clock, loss, validated = (column[known] for column in (line, epoch, clock, loss, validated))
@@ -71,11 +67,40 @@ def finish(first_line: int, records: Records) -> None:
         lone_row(line[row], epoch[row], 1.0) for row, end in zip(starts.tolist(), ends, strict=True) if end == row + 1
     ]
     number, lines = epoch.astype(np.int64), line.astype(np.int64)
-    records.events += [
-        Evaluation(line=int(lines[row]), at=int(number[row])) for row in np.flatnonzero(validated).tolist()
-    ]
+    rows = validated > 0
+    records.events += map(Evaluation, lines[rows].tolist(), number[rows].tolist())
     loss = np.where(np.isnan(loss), np.inf, loss)
     records.add_rows(number=number, time_s=times / np.maximum(apart, 1.0), loss=loss, line=lines)
+
+
+def _rows(text: bytes, first_line: int) -> Floats:
+    """Line, epoch, clock, loss and whether it was validated, of the rows below a header."""
+    header, _, body = text.partition(b"\n")
+    names = [name.strip() for name in header.split(b",")]
+    losses = [at for at, name in enumerate(names) if name.startswith(b"train/") and name.endswith(b"loss")]
+    clock_at = names.index(b"time") if b"time" in names else None
+    validates = any(name.startswith((b"val/", b"metrics/")) for name in names)
+    wanted = [0, *losses, *([clock_at] if clock_at is not None else [])]
+    found = [np.zeros((0, 5))]
+    begin, line = 0, first_line + 1
+    while begin < len(body):
+        end = body.find(b"\n", begin + PIECE_BYTES) + 1 or len(body)
+        piece = body[begin:end]
+        if b" " in piece:
+            piece = _PADDING.sub(rb"\1", piece)
+        cells = read_cells(piece, len(names), wanted)
+        lines: Ints = np.arange(line, line + (0 if cells is None else len(cells)))
+        if cells is None:  # line by line
+            rows = [row.split(b",") for row in piece.split(b"\n")]
+            lines = line + np.flatnonzero([len(row) == len(names) for row in rows])
+            whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
+            cells = np.array(whole).reshape(-1, len(names))
+        nothing = np.full(len(cells), np.nan)
+        loss = sum((cells[:, at] for at in losses), np.zeros(len(cells))) if losses else nothing
+        clock = cells[:, clock_at] if clock_at is not None else nothing
+        found.append(np.stack((lines, cells[:, 0], clock, loss, np.full(len(cells), float(validates))), axis=1))
+        begin, line = end, line + body.count(b"\n", begin, end)
+    return np.concatenate(found)
 
 
 def _number(cell: bytes) -> float:

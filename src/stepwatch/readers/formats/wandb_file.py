@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -130,7 +131,19 @@ def tell(
         counter = _ROW
         if _counts_epochs(history, config):
             return
-    scalars = _scalars(history, counter)
+    tell_scalars(_scalars(history, counter), config, started_s, records, first_line)
+
+
+def counts_by_steps(keys: Iterable[str], config: dict[str, object]) -> bool:
+    """Whether it is clear without the rows that the number of a row is that of a step."""
+    named = set(keys)
+    plain = all(key.lower() != "epoch" and not key.startswith("_") for key in named)
+    return plain and step_key(named) is None and _planned(config) is None
+
+
+def tell_scalars(
+    scalars: Scalars, config: dict[str, object], started_s: float | None, records: Records, first_line: int = 0
+) -> None:
     if len(scalars.wall_s):
         begun = started_s if started_s is not None else float(scalars.wall_s[0])
         Events(scalars, [_settings(config, begun)], first_line).tell(records)

@@ -57,3 +57,12 @@ def test_one_line_has_no_time() -> None:
 def test_rows_of_epochs_are_not_called_iterations() -> None:
     with pytest.raises(NoIterations):
         read(from_text("param epochs 20\n" + metric(60_000, every=1)))
+
+
+def test_odd_lines_change_no_other_row() -> None:
+    """A value that is no number, a line twice, and one of another program: then rows are put together one by one."""
+    lines = metric(400).splitlines(keepends=True)
+    odd = [*lines, lines[-1], f"{BEGIN_MS + 999_999} nan 205\n", "param x 1\n", f"{BEGIN_MS} 1.0 9 two words\n"]
+    (whole,), (other,) = read(from_text("".join(lines))), read(from_text("".join(odd)))
+    assert other.iterations.time_s[: len(whole.iterations)].tolist() == whole.iterations.time_s.tolist()
+    assert other.iterations.number[: len(whole.iterations)].tolist() == whole.iterations.number.tolist()

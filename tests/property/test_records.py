@@ -135,7 +135,8 @@ def test_waiting_for_data_is_a_part_and_the_parts_sum_to_the_whole(
     planted["settings"] = {"max_iters": len(late) - 1}
     (run,) = runs_of(a_record(**planted).text.encode())
     a = analyse(run)
-    split = np.stack([*a.split])
+    named = ("step", "eval", "checkpoint", "compile", "unexplained", "data")
+    split = np.stack([a.split.column_s(part) for part in named])
     assert split.min() >= 0
     np.testing.assert_allclose(split.sum(axis=0), run.iterations.time_s, atol=1e-9)
     parts = a.goodput.parts_s

@@ -318,7 +318,7 @@ def _check_analysis(a: Analysis) -> None:
     goodput, split, times = a.goodput, a.split, a.run.iterations.time_s
     if not len(times):
         return
-    parts = list(split)
+    parts = [split.column_s(part) for part in ("step", "eval", "checkpoint", "compile", "unexplained", "data")]
     if any(part.min(initial=0.0) < 0 for part in parts):
         raise BrokenLaw("a part of an iteration is below zero")
     if a.run.span is None and not np.allclose(sum(parts), times, rtol=1e-6, atol=1e-9):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -142,10 +142,6 @@ class Split(NamedTuple):
         if part in self.parts:
             column[self.rows] = self.parts[part]
         return column
-
-    def __iter__(self) -> Iterator[Floats]:
-        """All columns."""
-        return map(self._column, ("step", "eval", "checkpoint", "compile", "unexplained", DATA))
 
     def at(self, row: int) -> dict[str, float]:
         """The parts of one row."""

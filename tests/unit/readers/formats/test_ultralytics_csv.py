@@ -74,6 +74,7 @@ def test_cut_and_odd_rows_are_passed_over() -> None:
 
 
 def test_an_odd_line_changes_no_other_row() -> None:
-    whole, odd = the_run(HEADER + rows(20)), the_run(HEADER + rows(20) + "a line of another program\n21,x,1,1,1,1,1,1\n")
+    text = HEADER + rows(20)
+    whole, odd = the_run(text), the_run(text + "a line of another program\n21,x,1,1,1,1,1,1\n")
     assert odd.iterations.time_s[:20].tolist() == whole.iterations.time_s.tolist()
     assert odd.iterations.line.tolist() == whole.iterations.line.tolist()

@@ -162,6 +162,9 @@ _OPERATORS = {
 }
 
 
+_DEEPEST = 200  # as many brackets as Python allows inside each other
+
+
 class NotPlain(ValueError):
     """An expression that is more than a literal or simple bounded arithmetic."""
 
@@ -307,10 +310,48 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     return known, tuple(sorted(dict.fromkeys(skipped), key=lambda name: name not in KINDS))
 
 
+def _line_too_deep(text: str) -> int | None:
+    """Where more than _DEEPEST signs may stand inside each other.
+
+    Python's parser calls itself for each of them. It stops in time on a machine; in a browser the stack is smaller,
+    and all of Python ends with it.
+    """
+    import io  # only a config needs them
+    import keyword
+    import tokenize
+
+    open_signs, lambdas, branches = [0], 0, 0  # of each bracket that is open, the line, the file
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NEWLINE:
+                open_signs, lambdas = [0], 0
+            elif token.string == ",":
+                open_signs[-1] = 0
+            elif token.string in ("(", "[", "{"):
+                open_signs[-1] += 1
+                open_signs.append(0)
+            elif token.string in (")", "]", "}"):
+                if len(open_signs) > 1:
+                    open_signs.pop()
+            elif token.type == tokenize.OP or keyword.iskeyword(token.string):
+                open_signs[-1] += 1
+                lambdas += token.string == "lambda"
+                branches += token.string == "elif"
+            if max(sum(open_signs), lambdas, branches) > _DEEPEST:
+                return token.start[0]
+    except (tokenize.TokenError, SyntaxError):
+        pass  # the parser says where it is wrong, and reads no further than this did
+    return None
+
+
 def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[str]]:
     """All that a config assigns, known or not; what is not a plain value; the names that its lines compute with."""
     if len(text) > 1_000_000:  # configs have a few kB
         raise InputError(Message("the config is too long"), Message("give nanoGPT's config, a few kB"), about="config")
+    deep = _line_too_deep(text)
+    if deep is not None:
+        what = Message("the config is nested too deeply: see line {line:n}", {"line": deep})
+        raise InputError(what, Message("fix it, or leave it out"), about="config")
     try:
         tree = _parse(text, "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:

@@ -197,3 +197,21 @@ def test_unknown_is_none_never_zero() -> None:
     assert settings.number("batch_size") is None
     assert settings.flag("dtype") is None
     assert settings.text("compile") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x = " + "-" * 9_000 + "1", "x = " + "+".join(["1"] * 9_000), "x = a" + ".b" * 9_000, "x = f" + "()" * 9_000,
+     "x = " + "lambda a, b: " * 9_000 + "1", "x = " + "a[1, 2] + " * 9_000 + "1",
+     "if 1:\n pass\n" + "elif 1:\n pass\n" * 9_000,
+     "x = " + "2**" * 9_000 + "1\n)"],
+    ids=["signs", "sum", "attributes", "calls", "functions", "commas", "branches", "before an error"],
+)  # fmt: skip
+def test_a_config_that_would_end_a_browsers_python_is_refused_in_words(text: str) -> None:
+    with pytest.raises(InputError, match="nested too deeply: see line"):
+        read_config(text)
+
+
+def test_long_lists_and_many_lines_are_not_deep() -> None:
+    text = "betas = [" + ", ".join(f"({n} + 1) * 2" for n in range(2_000)) + "]\n" + "batch_size = 4 * 2 + 1\n" * 300
+    assert read_config(text)[0] == {"batch_size": 9}

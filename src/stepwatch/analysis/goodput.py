@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.statistics import median, pieces, t_quantile
+from stepwatch.analysis.statistics import median, pieces, t_quantile, total_s
 from stepwatch.bounds import STEP_S
 from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run
 from stepwatch.units import Interval
@@ -297,7 +297,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
             after = slice(rows.start + 1, rows.stop + 1)
             gaps = np.maximum(number[after] - number[rows] - covers[after], 0)
             missing += float(gaps.sum())
-            between += float((gaps * (usual[after] + usual[rows])).sum())
+            between += total_s(gaps * (usual[after] + usual[rows]))
         parts["step"] += between / 2 * costs.mean_ratio
     evals, saves = phases.unlogged_evals.total, phases.unlogged_saves
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too
@@ -324,7 +324,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
 def _total(seconds: Floats, covers: Ints) -> float:
     """Where each time is of one iteration there is nothing to multiply."""
     alone = not len(covers) or covers.strides == (0,)
-    return float(seconds.sum() if alone else (seconds * covers).sum())
+    return total_s(seconds if alone else seconds * covers)
 
 
 def clock_wall_s(run: Run, first_covers: int) -> float | None:

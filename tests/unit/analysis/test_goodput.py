@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.analysis.test_costs import a_run, plain
 
 from stepwatch.analysis import Goodput, analyse
+from stepwatch.analysis.statistics import total_s
 
 
 def goodput(step_ms: float = 100.0, interval: int = 10, **run: Any) -> Goodput:
@@ -52,3 +55,10 @@ def test_a_clock_in_front_of_the_lines_is_right_within_a_second_and_two_thousand
     found = analyse(a_run("".join(line.format(at // 60, at % 60, at) for at in range(1, 1001)))).goodput
     assert found.by_clock
     assert found.interval_s.high - found.wall_s == pytest.approx(1 + 0.002 * 1000)
+
+
+def test_a_total_does_not_depend_on_the_order_of_its_terms() -> None:
+    """Processors add four or eight at once, a browser two; the JSON shows nine digits of the sum."""
+    generator = np.random.default_rng(7)
+    times = np.round(generator.lognormal(-1.0, 0.5, 10_000), 4)
+    assert {total_s(generator.permutation(times)) for _ in range(50)} == {math.fsum(times)}

@@ -31,6 +31,17 @@ def test_without_torch_it_names_the_pip_command() -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
+def test_waiting_for_a_processor_is_counted_by_the_system_or_guessed_from_the_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: nothing to calibrate with")
+    from stepwatch.trainer import measuring
+
+    monkeypatch.setattr(measuring, "_waited_and_ran_s", lambda: (7.0, 4.0))  # four times as long as it ran since then
+    assert measuring.waiting((1.0, 2.5), load=0.0) == pytest.approx(5.0)
+    assert measuring.waiting(None, load=0.3) == pytest.approx(1.3)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A config directory and a working directory of its own, and grids of the least size."""

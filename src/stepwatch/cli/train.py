@@ -79,10 +79,9 @@ def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str 
         ranks = ranks_from_environment()
         log = Log(speaks=ranks.is_first)
         try:
-            config = _config(arguments, log)
             train(
-                config, ranks, log, samples=samples, started=started,
-                estimate=lambda vocab_size: _expected(config, vocab_size, ranks.world_size),
+                _config(arguments, log), ranks, log, samples=samples, started=started,
+                estimate=lambda decided, vocab_size: _expected(decided, vocab_size, ranks.world_size),
             )  # fmt: skip
         except Exception as error:
             failure = _as_stepwatch_error(error)

@@ -46,8 +46,8 @@ class NotFinite(InputError):
     """The loss is nan or infinite: the weights are spoilt."""
 
 
-Estimate = Callable[[int], Expected | str]
-"""What to expect with a vocabulary of this size; where nothing is known, why."""
+Estimate = Callable[[TrainConfig, int], Expected | str]
+"""What to expect of these settings with a vocabulary of this size; where nothing is known, why."""
 
 
 def train(
@@ -77,8 +77,9 @@ def train(
         if remark is not None:
             log.say(f"note: {remark}")
         training = prepare(config, device, ranks, log)
-        expected = estimate(training.raw.config.vocab_size) if estimate is not None and ranks.is_first else None
-        if expected is not None:
+        expected = None
+        if estimate is not None and ranks.is_first and not config.eval_only:
+            expected = estimate(config, training.raw.config.vocab_size)
             log.say(expected.line() if isinstance(expected, Expected) else f"estimate of the run: unknown; {expected}")
         began = time.perf_counter()
         with _recorder(training, directory, samples, started) as recorder:

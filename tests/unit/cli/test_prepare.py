@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from stepwatch.cli import main
 from stepwatch.trainer import tokenizing as module
+from stepwatch.trainer.config import config_from_flags, train_config
 from stepwatch.trainer.tokenizing import encoded, prepare
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor\nquer über den großen Sylter Deich.\r\n" * 40
@@ -113,6 +114,8 @@ def test_the_command_says_what_it_wrote_and_what_comes_next(tmp_path: Path, monk
     assert done.exit_code == 0, done.stderr
     assert "tokens for training" in done.stdout
     assert "next: stepwatch train --dataset=deich " in done.stdout
+    suggested = config_from_flags(done.stdout.split("stepwatch train ")[1].split())
+    assert train_config(suggested).warmup_iters * 10 <= suggested["max_iters"] == suggested["lr_decay_iters"]
     assert sorted(path.name for path in Path("data/deich").iterdir()) == ["meta.pkl", "train.bin", "val.bin"]
 
 

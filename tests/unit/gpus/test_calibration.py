@@ -147,6 +147,14 @@ def test_a_measured_processor_gives_an_estimate(name: str) -> None:
     assert answer["peak_tflops"] == pytest.approx(0.1)
 
 
+def test_an_estimate_says_that_its_calibration_was_made_on_a_busy_machine() -> None:
+    for waiting, says in ((1.02, False), (1.5, True)):
+        quiet = a_calibration()
+        save_calibration(replace(quiet, figures={**quiet.figures, "waiting": figure(waiting, "1")}))
+        done = CliRunner().invoke(main, ["estimate", "--gpu", "this", *CONFIG, "--lang", "en"])
+        assert ("The calibration was made while the machine was busy" in done.stdout) is says
+
+
 def test_a_device_in_the_config_means_the_measured_processor_too() -> None:
     save_calibration(a_calibration())
     assert told("estimate", "--device=cpu", *CONFIG)["gpu_origin"] == "calibrated"

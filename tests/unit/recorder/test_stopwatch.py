@@ -600,3 +600,19 @@ def test_a_sampler_that_cannot_be_started_is_said_once_and_the_training_goes_on(
     with pytest.warns(RuntimeWarning, match="not sampled"), Recorder(tmp_path / "run.jsonl", samples=True) as recorder:
         take(recorder, 2)
     assert [line["step"] for line in written(tmp_path / "run.jsonl") if "step" in line] == [0, 1]
+
+
+def test_the_start_of_the_program_can_be_part_of_the_record(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run.jsonl", started=1763264000.25) as recorder, recorder.step():
+        pass
+    assert json.loads((tmp_path / "run.jsonl").read_text().splitlines()[0])["started"] == 1763264000.25
+
+
+@pytest.mark.parametrize("text", ["out/ckpt.pt", 'a "b"', "back\\slash", "größer", "a\nb"])
+def test_words_are_noted_as_they_are(tmp_path: Path, text: str) -> None:
+    with Recorder(tmp_path / "run.jsonl") as recorder:
+        for _ in range(2):  # the first time with care
+            with recorder.checkpoint(text):
+                pass
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["path"] for line in lines if "checkpoint" in line] == [text, text]

@@ -8,6 +8,7 @@ import pickle
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -233,6 +234,45 @@ def test_any_number_of_ranks_has_the_losses_of_one(train: Train, place: Path) ->
         logs.append(train(*flags, f"--out_dir={name}", "--init_from=resume", "--max_iters=12"))
     for expected, log in zip((first, first, last, last, last, last), logs, strict=True):
         assert losses(log) == pytest.approx(expected, abs=ROUNDING)
+
+
+def test_two_machines_go_on_by_themselves_when_a_rank_is_killed(train: Train, place: Path) -> None:
+    flags = ["--eval_interval=1000", "--log_interval=1", "--max_iters=40", "--checkpoint_interval=4"]
+    alone = losses(train(*flags, "--out_dir=one"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agent = [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1", "--max-restarts=1",
+        "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "-m", "stepwatch", "train", *flags_of(TINY), *flags,
+        "--out_dir=two", "--sharding=fsdp", "--init_from=auto",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    agents = []
+    for name in ("first", "second"):
+        with (place / f"{name}.log").open("w") as log:
+            agents.append(subprocess.Popen(agent, stdout=log, stderr=subprocess.STDOUT, env=environment))
+    try:
+        deadline = time.monotonic() + 120
+        while not list((place / "two").glob("ckpt_sharded_*[0-9]")):
+            assert time.monotonic() < deadline, (place / "first.log").read_text()
+            time.sleep(0.05)
+        os.kill(recorded(place / "two" / "run.rank1.jsonl")[0]["pid"], signal.SIGKILL)  # type: ignore[arg-type]
+        codes = [process.wait(120) for process in agents]
+    finally:
+        for process in agents:
+            process.terminate()  # which ends its ranks too
+            process.wait()
+    logs = "".join((place / f"{name}.log").read_text() for name in ("first", "second"))
+    assert codes == [0, 0], logs
+    assert logs.count("Resuming training from two") == 1
+    assert losses(logs) == pytest.approx({name: alone[name] for name in losses(logs)}, abs=ROUNDING)
+    found = {name for name in losses(logs) if name.isdigit()}
+    assert found == {name for name in alone if name.isdigit()}
+    before, after = explain(ExplainRequest(logs=(str(place / "two" / "run.jsonl"),))).runs
+    (told,) = (finding for finding in after.analysis.findings if finding.code == "restart")
+    assert told.message.params["begin"] == after.analysis.run.iterations.number[0] > 0
+    assert told.message.params["reached"] == before.analysis.run.iterations.number[-1]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ same random numbers and each computes its part of them: so a run has the same lo
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -18,6 +20,9 @@ from torch import Tensor, nn
 
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
+
+_STORE = "stepwatch/store"
+_LONGEST_START_S = 600.0  # torchrun's own join timeout
 
 
 @dataclass(slots=True)
@@ -33,6 +38,8 @@ class Ranks:
     _control: Any = None
     """Carries small words between the processes by way of the host, so that no card is waited for."""
     _asked: tuple[Any, Tensor] | None = None
+    _store: Any = None
+    """Through which the processes found each other; the first one's serves the others."""
     own_draws: Tensor | None = field(default=None, repr=False)
     """Where this rank's dropout stands, on CPUs with several ranks."""
 
@@ -63,7 +70,11 @@ class Ranks:
         self.on_cuda, self.shards = on_cuda, sharding == "fsdp"
         wanted = backend or ("nccl" if on_cuda else "gloo")
         used = "gloo" if wanted == "nccl" and not on_cuda else wanted
-        dist.init_process_group(backend=used)
+        self._store = _store_of_this_start(self.rank, self.world_size)
+        if self._store is None:
+            dist.init_process_group(backend=used)
+        else:
+            dist.init_process_group(backend=used, store=self._store, rank=self.rank, world_size=self.world_size)
         self._control = dist.new_group(backend="gloo") if on_cuda else None
         return None if used == wanted else f"backend {wanted} is for CUDA cards: {used} here"
 
@@ -147,6 +158,31 @@ class Ranks:
             if self._asked is not None:
                 self._asked[0].wait()
             dist.destroy_process_group()
+
+
+def _store_of_this_start(rank: int, world_size: int) -> dist.Store | None:
+    """Where the processes tell each other their addresses; None where torch's own way is right.
+
+    torchrun's agent keeps one store for all restarts, with the addresses of processes that are gone (seen in 2.13), so
+    that a second start may wait for them for ever. Its store only tells here where the first rank's new one is. What
+    is found there may be of the start before: nobody answers at it, and it is asked for again.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("TORCHELASTIC_MAX_RESTARTS") == "0":
+        return None
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    agents = dist.TCPStore(host, port, is_master=False)
+    if rank == 0:
+        own = dist.TCPStore(host, 0, world_size, is_master=True, wait_for_workers=False)
+        agents.set(_STORE, str(own.port))
+        return own
+    deadline = time.monotonic() + _LONGEST_START_S
+    while True:
+        port = int(agents.get(_STORE))
+        try:
+            return dist.TCPStore(host, port, world_size, is_master=False, timeout=timedelta(seconds=2))
+        except dist.DistError:
+            if time.monotonic() > deadline:
+                raise
 
 
 def ranks_from_environment() -> Ranks:

@@ -134,8 +134,9 @@ def _outliers(like: Pairs, place_of: Any, kind: str) -> Iterator[Suspect]:
     places = {place: there for place, there in places.items() if len(there) >= LEAST_RUNS}
     if len(places) < LEAST_RUNS:
         return
-    within = _sigma(np.concatenate([_centred([residual for _, residual in there]) for there in places.values()]))
-    medians = {place: float(np.median([residual for _, residual in there])) for place, there in places.items()}
+    residuals = {place: np.array([residual for _, residual in there]) for place, there in places.items()}
+    medians = {place: float(np.median(values)) for place, values in residuals.items()}
+    within = _sigma(np.concatenate([values - medians[place] for place, values in residuals.items()]))
     for place, there in places.items():
         others = np.array([median for other, median in medians.items() if other != place])
         between = _sigma(others) if len(others) > 2 else 0.0
@@ -145,10 +146,6 @@ def _outliers(like: Pairs, place_of: Any, kind: str) -> Iterator[Suspect]:
         if slower >= LEAST_SLOWER and shift > FAR * doubt:
             rest = [run for run, _ in like if place_of(run) != place]
             yield _suspect(kind, place, slower, [run for run, _ in there], rest)
-
-
-def _centred(values: Sequence[float]) -> Floats:
-    return np.asarray(values) - np.median(values)
 
 
 # --- from a day on ----------------------------------------------------------------------------------------------

@@ -7,13 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import duckdb
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.fleet import jobs, likes
-from stepwatch.fleet.schema import TABLES
+from stepwatch.fleet.schema import TABLES, TIME
 from stepwatch.fleet.store import Store
 from stepwatch.fleet_report import Cause, Change, FleetReport, Group, Held, Job, Scale, Share, Speed
 from stepwatch.messages import Message
@@ -56,9 +55,13 @@ def _asked(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> FleetR
             Message("no run in the store fits"), Message("leave --where or --since out to see how many there are")
         )
     columns = tuple(dict.fromkeys((*jobs.COLUMNS, *likes.COLUMNS)))
-    rows = _rows(database, f"select {_as_seconds(columns)} from runs")
+    kinds = {column.name: column.kind for column in TABLES["runs"]}
+    asked = (f"epoch({name}) as {name}" if kinds[name] == TIME else name for name in columns)
+    answer = database.sql(f"select {', '.join(asked)} from runs")
+    rows = [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
     found = jobs.find_jobs(rows)
-    restarted = sorted((job for job in found if job.starts > 1), key=lambda job: -_lost_hours(job))
+    restarted = [job for job in found if job.starts > 1]
+    restarted.sort(key=lambda job: -(job.redone_s + _down_s(job)) * job.cards)
     by = tuple(GROUPS.get(name, name) for name in request.by)
     return FleetReport(
         runs=runs,
@@ -86,27 +89,6 @@ def _asked(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> FleetR
 def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
     """The tables as they are asked about."""
     database = opened(Store(request.store))
-    _restrict(database, request)
-    return database
-
-
-def opened(store: Store) -> duckdb.DuckDBPyConnection:
-    """The tables in memory, whoever's file system they came from; nothing outside can be reached any more."""
-    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-    database.sql("set TimeZone = 'UTC'")
-    database.sql("set enable_progress_bar = false")
-    for table in TABLES:
-        if table in ("iterations", "parts", "findings", "restarts"):
-            continue
-        database.register("stored", store.table(table))
-        database.sql(f"create table all_{table} as select * from stored")
-        database.unregister("stored")
-    database.sql("set enable_external_access = false")
-    database.sql("set lock_configuration = true")
-    return database
-
-
-def _restrict(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> None:
     database.sql("create table runs as select * from all_runs")
     if request.since is not None:
         database.execute("delete from runs where started_at is null or epoch(started_at) < ?", [_moment(request.since)])
@@ -130,6 +112,23 @@ def _restrict(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> Non
             )
     database.sql("create table advice as select a.* from all_advice a semi join runs using (source, run_index)")
     database.sql("create view failures as select * from all_failures")
+    return database
+
+
+def opened(store: Store) -> duckdb.DuckDBPyConnection:
+    """The tables in memory, whoever's file system they came from; nothing outside can be reached any more."""
+    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
+    database.sql("set TimeZone = 'UTC'")
+    database.sql("set enable_progress_bar = false")
+    for table in TABLES:
+        if table in ("iterations", "parts", "findings", "restarts"):
+            continue
+        database.register("stored", store.table(table))
+        database.sql(f"create table all_{table} as select * from stored")
+        database.unregister("stored")
+    database.sql("set enable_external_access = false")
+    database.sql("set lock_configuration = true")
+    return database
 
 
 def _moment(since: str) -> float:
@@ -146,21 +145,7 @@ def _moment(since: str) -> float:
         ) from error
 
 
-def _rows(database: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    answer = database.sql(query)
-    return [dict(zip(answer.columns, row, strict=True)) for row in answer.fetchall()]
-
-
-def _as_seconds(columns: Sequence[str]) -> str:
-    kinds = {column.name: column.kind for column in TABLES["runs"]}
-    return ", ".join(f"epoch({name}) as {name}" if kinds[name] == "timestamp" else name for name in columns)
-
-
 # --- where the hours went ---------------------------------------------------------------------------------------
-
-
-def _lost_hours(job: Job) -> float:
-    return (job.redone_s + _down_s(job)) * job.cards / HOUR_S
 
 
 def _down_s(job: Job) -> float:

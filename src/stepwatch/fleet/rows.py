@@ -173,24 +173,20 @@ def _rows_of_run(
         yield "findings", {"code": finding.code, "severity": finding.severity, "text": say(finding.message, "en")}
     for advice in run.advice.advice if run.advice is not None else ():
         change = {name: [old, new] for name, (old, new) in advice.stated.items()}
+        what = advice.what
+        plain = all(isinstance(value, (int, float, str)) for value in what.params.values())
         yield (
             "advice",
             {
                 "rule": advice.rule,
                 "change": json.dumps(change),
-                "text": say(advice.what, "en"),
-                "said": _sayable(advice.what),
+                "text": say(what, "en"),
+                "said": json.dumps({**what._asdict(), "params": dict(what.params)}) if plain else None,
                 **_ends("saves_s", advice.saves_s),
             },
         )
     if asked.iterations:
         yield from (("iterations", row) for row in _iterations(a))
-
-
-def _sayable(message: Message) -> str | None:
-    """None where something in it is no plain value."""
-    plain = all(isinstance(value, (int, float, str)) for value in message.params.values())
-    return json.dumps({**message._asdict(), "params": dict(message.params)}) if plain else None
 
 
 def _run_row(run: RunReport) -> dict[str, Any]:

@@ -320,7 +320,7 @@ class TrainingLoop:
                 self.device.synchronize()  # else the evaluation would be charged with what is still queued
             self.step_times.append(time.perf_counter() - began - waited)
             phase.others_s += waited  # the checkpoint's
-            self.mark = time.perf_counter()
+        self.mark = time.perf_counter()
         return told
 
     def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:

@@ -235,7 +235,7 @@ def memory(place: Path, nanogpt: Path) -> Iterator[str]:
     """The peak of a training that saves, beside nanoGPT's with the same flags; 124 M parameters."""
     flags = [
         "--device=cpu", "--compile=False", "--dtype=float32", "--n_layer=12", "--n_head=12", "--n_embd=768",
-        "--block_size=64", "--batch_size=1", "--gradient_accumulation_steps=1", "--max_iters=5", "--eval_interval=2",
+        "--block_size=64", "--batch_size=1", "--gradient_accumulation_steps=1", "--max_iters=3", "--eval_interval=2",
         "--eval_iters=1", "--log_interval=1", "--always_save_checkpoint=True",
     ]  # fmt: skip
     text = place / "words"

@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser site demo tiny test lint mutants fuzz laws accuracy lowest constraints catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser site demo tiny test lint style types mutants fuzz laws accuracy lowest constraints catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -72,12 +72,18 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 2 --dist loadfile --no-loadscope-reorder
 
-# What mypy keeps of one system is of no use for another: each has its own, or every check would begin anew.
 lint: setup  ## Check style and types only.
+	@$(MAKE) --no-print-directory -j2 style types types-win32 types-darwin
+
+style:
 	$(BIN)/ruff check .
+
+types:
 	$(BIN)/mypy
-	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
+
+# What mypy keeps of one system is of no use for another: each has its own, or every check would begin anew.
+types-%:
+	$(BIN)/mypy --platform $* --cache-dir .mypy_cache/$*
 
 mutants: setup  ## Move every constant of analysis, advice and estimator and report the moves that no test notices.
 	$(BIN)/python tools/mutants.py $(MUTANTS)

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import chain
 from operator import itemgetter
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from stepwatch.sources.contents import packing_of, read_parts
 from stepwatch.sources.plain_text import Lines, encoding_of, end_of_lines, is_binary, is_document, normalise, to_lines
@@ -23,7 +23,7 @@ LONGEST_LINE = 1 << 24
 class Stored:
     """Plain lines of a file that is kept open, as it was when it was opened: what is added later is not read."""
 
-    def __init__(self, stream: BinaryIO, limit: int) -> None:
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
         self._stream, self._limit = stream, limit
         self._size = stream.seek(0, io.SEEK_END)
         head = self.read(0, 1 << 12)

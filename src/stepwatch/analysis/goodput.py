@@ -202,7 +202,8 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     checkpoint = (known - known * share) + saved + np.where(phase == Phase.CHECKPOINT, rest, 0.0)
     compilation = np.where(first, rest - inside - saved, 0.0)
     explained = evaluation + checkpoint + compilation
-    unexplained = np.maximum(rest - explained, 0.0)
+    left = rest - explained
+    unexplained = np.where(left > 1e-12 * whole, left, 0.0)  # below that it is what the subtraction rounds
     step = np.maximum(whole - explained - unexplained, 0.0)
     parts = {"step": step, "eval": evaluation, "checkpoint": checkpoint, "compile": compilation}
     return Split(times, rows, {**parts, "unexplained": unexplained})

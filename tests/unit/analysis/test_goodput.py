@@ -12,6 +12,7 @@ from tests.unit.analysis.test_costs import a_run, plain
 
 from stepwatch.analysis import Goodput, analyse
 from stepwatch.analysis.statistics import total_s
+from stepwatch.units import plain_json
 
 
 def goodput(step_ms: float = 100.0, interval: int = 10, **run: Any) -> Goodput:
@@ -62,3 +63,11 @@ def test_a_total_does_not_depend_on_the_order_of_its_terms() -> None:
     generator = np.random.default_rng(7)
     times = np.round(generator.lognormal(-1.0, 0.5, 10_000), 4)
     assert {total_s(generator.permutation(times)) for _ in range(50)} == {math.fsum(times)}
+
+
+def test_the_last_bit_of_a_sum_does_not_show_in_nine_digits() -> None:
+    between = 12459.58255  # two of nine digits
+    noisy = [between, *(math.nextafter(between, towards) for towards in (0.0, math.inf)), between * (1 - 2e-15)]
+    assert {plain_json(value) for value in noisy} == {12459.5826}
+    assert plain_json(-0.1) == -0.1
+    assert plain_json(math.inf) == math.inf

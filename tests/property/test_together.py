@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stepwatch.readers import READERS
-from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block, read_floats
+from stepwatch.readers.text.cells import read_cells
 from stepwatch.readers.text.stamps import Prefix, read_stamps, stamp_of, strip_prefix
 from stepwatch.run import COLUMNS, Fact
 
@@ -84,7 +84,7 @@ CELLS = st.sampled_from(("", "1", "2.5", "7.628580570220947", "nan", "-3", "1e-0
 @given(st.lists(st.lists(CELLS, min_size=4, max_size=4), min_size=1, max_size=20), st.booleans())
 def test_a_table_at_once_as_cell_by_cell(rows: list[list[str]], odd: bool) -> None:
     text = "\n".join([*map(",".join, rows), *(["a,b,c,d", "1,2", " 1,2,3,4 "] if odd else [])]).encode()
-    at_once = lightning_csv._whole_piece(text, 4, range(4))
+    at_once = read_cells(text, 4, range(4))
     assert (at_once is None) is odd
     if at_once is not None:
         cells = [[float(cell or "nan") for cell in row] for row in rows]

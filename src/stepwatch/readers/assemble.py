@@ -168,7 +168,8 @@ def _sentinel_rows(iterations: Iterations) -> set[int]:
     if not len(candidates):
         return set()
     columns = iterations.number, iterations.time_s, _comparable(iterations.loss)
-    seen = set(zip(*(column[: candidates[0]].tolist() for column in columns), strict=True))
+    before = np.flatnonzero(np.isin(iterations.number[: candidates[0]], iterations.number[candidates]))
+    seen = set(zip(*(column[before].tolist() for column in columns), strict=True))
     starts = set()
     for row, *identity in zip(candidates.tolist(), *(column[candidates].tolist() for column in columns), strict=True):
         if tuple(identity) not in seen:

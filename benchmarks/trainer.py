@@ -1,6 +1,6 @@
 """The trainer beside the real nanoGPT, on the CPU: the same losses, no longer, no spikes, files that go either way.
 
-    python -m benchmarks.trainer --nanogpt DIR [--rounds 5] [--only losses|speed|checkpoints|ranks]
+    python -m benchmarks.trainer --nanogpt DIR [--rounds 5] [--only losses|speed|checkpoints|ranks|chunked_loss]
     python -m benchmarks.trainer --nanogpt DIR --only speed --shape accumulation [--rounds 1] [--iterations 20]
 
 DIR is a checkout of nanoGPT, which is not part of this repository. Both are run as processes with the same flags on the
@@ -32,6 +32,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 ROUNDS = 5
 WANTED_LOSS, WANTED_TIME, WANTED_MEDIAN, WANTED_MEMORY, WANTED_SLOWEST, WANTED_WAIT = 1e-4, 1.0, 0.9, 1.1, 1.3, 0.1
 WANTED_COVERED = 0.99
+WANTED_CHUNKED_PEAK, WANTED_CHUNKED_TIME = 0.7, 1.05
 # Of both. Threads that wait for each other on a processor that has other work take many times as long, by chance.
 THREADS = max(1, (os.cpu_count() or 2) - 1)
 # nanoGPT's train.py as it is, with a clock around torch.save.
@@ -64,6 +65,9 @@ PARITY: Mapping[str, Flags] = {
     "GPT-2's vocabulary": {"dataset": "words", "n_layer": 1, "n_head": 2, "n_embd": 32, "block_size": 32,
                            "batch_size": 2, "gradient_accumulation_steps": 1, "max_iters": 100, "eval_interval": 50,
                            "eval_iters": 2},
+    "GPT-2's vocabulary, chunked loss": {"dataset": "words", "n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 64,
+                                         "batch_size": 4, "gradient_accumulation_steps": 1, "max_iters": 110,
+                                         "eval_interval": 50, "eval_iters": 4},
 }  # fmt: skip
 SHAPES: Mapping[str, Flags] = {
     "short steps, 2 x 32": {"dataset": "characters", "n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32,
@@ -86,6 +90,11 @@ SHAPES: Mapping[str, Flags] = {
     "GPT-2 itself, 124 M": {"dataset": "words", "n_layer": 12, "n_head": 12, "n_embd": 768, "block_size": 64,
                             "batch_size": 1, "gradient_accumulation_steps": 1, "max_iters": 8, "eval_interval": 4,
                             "eval_iters": 1},
+}  # fmt: skip
+
+LARGE_VOCABULARY: Flags = {
+    "dataset": "words", "n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 12,
+    "gradient_accumulation_steps": 1, "max_iters": 8, "eval_interval": 1000, "eval_iters": 1,
 }  # fmt: skip
 
 
@@ -263,6 +272,23 @@ def checkpoints(checkout: Path, place: Path) -> Iterator[Row]:
         yield Row(what, f"≤ {WANTED_LOSS}", f"{worst:.6f}", worst <= WANTED_LOSS * 1.0001)
 
 
+def chunked_loss(place: Path, rounds: int) -> Iterator[Row]:
+    """The same training with all logits at once and without, in turn; the median of the rounds."""
+    pairs = [
+        [ours(place, {**LARGE_VOCABULARY, "chunked_loss": chunked}, place / "loss") for chunked in (False, True)]
+        for _ in range(rounds)
+    ]
+    for what, wanted, figures in (
+        ("peak memory", WANTED_CHUNKED_PEAK, [(one.peak_bytes / 1e6, two.peak_bytes / 1e6) for one, two in pairs]),
+        ("processor time", WANTED_CHUNKED_TIME, [(before.cpu_s, after.cpu_s) for before, after in pairs]),
+    ):
+        before, after = (statistics.median(side) for side in zip(*figures, strict=True))
+        ratio = statistics.median(after / before for before, after in figures)
+        unit = "MB" if what == "peak memory" else "s"
+        found = f"{ratio:.3f} ({after:.0f} {unit} and {before:.0f} {unit})"
+        yield Row(f"chunked loss, {what} over that of all logits at once", f"≤ {wanted}", found, ratio <= wanted)
+
+
 def ranks(place: Path) -> Iterator[Row]:
     flags = {**PARITY["no dropout"], "gradient_accumulation_steps": 4, "max_iters": 60, "eval_iters": 5}
     one, two = ours(place, flags, place / "one"), ours(place, flags, place / "two", ranks=2)
@@ -287,6 +313,7 @@ def measure(
             "losses": lambda: losses(checkout, place),
             "checkpoints": lambda: checkpoints(checkout, place),
             "ranks": lambda: ranks(place),
+            "chunked_loss": lambda: chunked_loss(place, rounds),
             "speed": lambda: speed(checkout, place, rounds, shape, iterations),
         }
         for name, part in parts.items():
@@ -308,7 +335,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, required=True, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", choices=("losses", "speed", "checkpoints", "ranks"))
+    parser.add_argument("--only", choices=("losses", "speed", "checkpoints", "ranks", "chunked_loss"))
     parser.add_argument("--shape", default="", help="only those with this in their name")
     parser.add_argument("--iterations", type=int, help="instead of each shape's own number")
     asked = parser.parse_args()

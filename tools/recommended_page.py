@@ -32,7 +32,7 @@ MODELS = (
     ),
 )
 SETTINGS = ("batch_size", "gradient_accumulation_steps", "dtype", "compile", "eval_interval", "eval_iters")
-COLUMNS = ("card", *SETTINGS, "an iteration", "tokens/s", "memory", "20 tokens per parameter")
+COLUMNS = ("card", *SETTINGS, "an iteration", "tokens/s", "memory", "stepwatch train", "20 tokens per parameter")
 
 INTRODUCTION = """\
 # Recommended settings
@@ -46,6 +46,8 @@ Written by stepwatch itself: `make pages`. How the settings are chosen is told i
   nanoGPT's `max_iters` of 600,000; for your length add `--max_iters=…` to the command.
 - **an iteration**, **tokens/s**: what to expect on one card.
 - **memory**: what the run takes, CUDA's context and a display's share included, and what the card has.
+- **stepwatch train**: batch_size and memory for stepwatch's own trainer, which never holds all logits of a large
+  vocabulary; add `--chunked_loss=True` to the command.
 - **20 tokens per parameter**: the training steps of a run that is as long as pays for a model of this size (Hoffmann
   et al. 2022, [arXiv 2203.15556](https://arxiv.org/abs/2203.15556)). Evaluations and checkpoints come on top.
 
@@ -63,13 +65,13 @@ def parts(model: Model) -> Iterator[str]:
     found = {card: recommended(model, card) for card in CARDS}
     yield f"## {model.title}"
     yield shape(next(iter(found.values())))
-    yield "\n".join(table(found))
+    yield "\n".join(table(found, {card: recommended(model, card, chunked_loss=True) for card in CARDS}))
     yield "The commands:"
     yield "\n".join(["```console", *(f"$ stepwatch {' '.join(arguments(model, card))}" for card in CARDS), "```"])
 
 
-def recommended(model: Model, card: str) -> Recommended:
-    return recommend(Settings.of(Origin.USER, model.given), find_gpu(card))
+def recommended(model: Model, card: str, **more: Value) -> Recommended:
+    return recommend(Settings.of(Origin.USER, {**model.given, **more}), find_gpu(card))
 
 
 def shape(of: Recommended) -> str:
@@ -92,14 +94,14 @@ def shape(of: Recommended) -> str:
     return say(Message(text, facts))
 
 
-def table(found: Mapping[str, Recommended]) -> Iterator[str]:
+def table(found: Mapping[str, Recommended], chunked: Mapping[str, Recommended]) -> Iterator[str]:
     yield f"| {' | '.join(COLUMNS)} |"
     yield f"|---|{'---:|' * (len(COLUMNS) - 1)}"
-    for one in found.values():
-        yield f"| {' | '.join(row(one))} |"
+    for card, one in found.items():
+        yield f"| {' | '.join(row(one, chunked[card]))} |"
 
 
-def row(of: Recommended) -> Iterator[str]:
+def row(of: Recommended, chunked: Recommended) -> Iterator[str]:
     plan = of.plan
     yield plan.gpu.name
     for name in SETTINGS:
@@ -110,6 +112,9 @@ def row(of: Recommended) -> Iterator[str]:
     yield say(Message("{step:range}", {"step": plan.estimate.step_s}))
     yield say(Message("{low:n}–{high:n}", {"low": low, "high": high}))
     yield say(Message("{low:size} – {high:size} of {has:size}", memory))
+    need = chunked.plan.estimate.vram_bytes
+    own = {"batch": chunked.settings["batch_size"], "low": need.low, "high": need.high}
+    yield say(Message("{batch:n}: {low:size} – {high:size}", own))
     yield say(Message("{time:range}", {"time": of.enough_s}))
 
 

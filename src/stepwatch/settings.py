@@ -68,6 +68,7 @@ KINDS: Mapping[str, type] = {
     "flash": bool,
     "fused": bool,
     "activation_checkpointing": bool,
+    "chunked_loss": bool,
     "world_size": int,
     "tokens_per_iter": int,
     "n_params": float,

@@ -25,7 +25,10 @@ _CHOSEN = ("batch_size", "gradient_accumulation_steps", "dtype", "compile", "eva
 _MODEL = ("init_from", "dataset", "n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias", "dropout")
 _LENGTH = ("max_iters", "lr_decay_iters", "eval_interval", "eval_iters", "log_interval", "always_save_checkpoint")
 _ORDER = (*_MODEL, "batch_size", "gradient_accumulation_steps", *_LENGTH, "dtype", "compile")
-_OURS = ("flash", "fused", "activation_checkpointing", "world_size", "tokens_per_iter", "n_params", "mtbf_hours")
+_OURS = (
+    *("flash", "fused", "activation_checkpointing", "chunked_loss", "world_size"),
+    *("tokens_per_iter", "n_params", "mtbf_hours"),
+)
 _NOT_IN_A_CONFIG = (*_OURS, "device")
 
 

@@ -114,6 +114,7 @@ EAGER_START = Interval(0.2, 1.0, 4.0)
 
 ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
 SAVED_BYTES_PER_PARAM = 12.0  # of these all but the gradient
+LOSS_POSITIONS = 2048  # whose logits `stepwatch train` makes at a time on a card: ON_CARD in trainer/loss.py
 
 
 class MemoryBytes(NamedTuple):

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
-from stepwatch.estimator.constants import ADAM_BYTES_PER_PARAM, MEMORY, PADDING, SAVED_BYTES_PER_PARAM
+from stepwatch.estimator.constants import (
+    ADAM_BYTES_PER_PARAM,
+    LOSS_POSITIONS,
+    MEMORY,
+    PADDING,
+    SAVED_BYTES_PER_PARAM,
+)
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
 from stepwatch.units import Interval
 
 _DISPLAYS = frozenset({"geforce", "laptop", "desktop", "titan"})
+_MOST_SEQUENCES = 1 << 24  # more than fit any card, of one token each
 
 
 def vram_bytes(workload: Workload, gpu: Gpu | None = None) -> Interval:
@@ -34,7 +42,12 @@ def vram_bytes(workload: Workload, gpu: Gpu | None = None) -> Interval:
 
     per_logit = MEMORY.logit if workload.compile is False or single else MEMORY.logit_compiled
     padded = -(-workload.vocab_size // PADDING) * PADDING
-    varying = activations + per_logit * tokens * padded + copies
+    logits = per_logit * tokens * padded
+    if workload.chunked_loss:
+        # Those of some positions, and what these add to the gradient of the head, which counts among the fixed bytes.
+        added = MEMORY.autocast_per_param * padded * workload.n_embd
+        logits = min(logits, MEMORY.logit * min(tokens, LOSS_POSITIONS) * padded + added)
+    varying = activations + logits + copies
     return Interval(
         fixed + varying * (1 - MEMORY.spread),
         fixed + varying,
@@ -51,8 +64,8 @@ def largest_batch_size(workload: Workload, gpu: Gpu) -> int | None:
     """The largest micro-batch that fits; 0 where not even one sequence does."""
     if gpu.vram_bytes is None:
         return None
-    one, two = (vram_bytes(replace(workload, batch_size=size), gpu).mid for size in (1, 2))
-    return max(0, 1 + int((gpu.vram_bytes - one) / (two - one))) if one <= gpu.vram_bytes else 0
+    sizes = range(1, _MOST_SEQUENCES)
+    return bisect_right(sizes, gpu.vram_bytes, key=lambda size: vram_bytes(replace(workload, batch_size=size), gpu).mid)
 
 
 def checkpoint_bytes(workload: Workload) -> float:

@@ -50,6 +50,7 @@ class Workload:
     flash: bool | None = True
     fused: bool = True
     activation_checkpointing: bool = False
+    chunked_loss: bool = False  # `stepwatch train` never holds all logits of a large vocabulary
     tf32: bool = True  # for float32: nanoGPT allows TF32
     eval_iters: int = 200
     stated_params: float | None = None  # where the model differs from GPT-2, as nanochat's value embeddings
@@ -84,6 +85,7 @@ class Workload:
             **shared,
             grad_accum=int(values["gradient_accumulation_steps"]),
             stated_params=float(stated) if isinstance(stated, (int, float)) else None,
+            chunked_loss=bool(given.get("chunked_loss", False)),
         ), assumed
 
     @property

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Settings that nanoGPT's train.py does not take: a patch or another command stands for them.
 NOT_TAKEN = {
-    *("flash", "fused", "world_size", "vocab_size", "activation_checkpointing"),
+    *("flash", "fused", "world_size", "vocab_size", "activation_checkpointing", "chunked_loss"),
     *("tokens_per_iter", "n_params", "mtbf_hours"),
 }
 

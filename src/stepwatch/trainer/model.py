@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stepwatch.settings import GPT2_VOCABULARY
+from stepwatch.trainer.loss import cross_entropy
 
 WEIGHT_STD = 0.02
 
@@ -105,7 +106,9 @@ class TransformerBlock(nn.Module):
 
 
 class GPT(nn.Module):
-    """Tokens in, a guess at each next token out; with targets, the loss too."""
+    """Tokens in, a guess at the next token out; with targets, the loss instead."""
+
+    chunked_loss = True
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -128,7 +131,8 @@ class GPT(nn.Module):
             if name.endswith("c_proj.weight"):
                 nn.init.normal_(parameter, std=WEIGHT_STD / math.sqrt(2 * config.n_layer))
 
-    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+        """The logits of the last position, or with targets the loss."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         parts = self.transformer
         x = parts["drop"](parts["wte"](tokens) + parts["wpe"](positions))
@@ -137,9 +141,7 @@ class GPT(nn.Module):
         x = parts["ln_f"](x)
         if targets is None:
             return self.lm_head(x[:, [-1], :]), None  # to go on writing, the last position is enough
-        logits = self.lm_head(x)
-        loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1), ignore_index=-1)
-        return logits, loss
+        return None, cross_entropy(x, self.lm_head.weight, targets, chunked=self.chunked_loss)
 
     def n_params(self) -> int:
         """Without the positions, as nanoGPT counts; the tokens count, since they are the last layer as well."""

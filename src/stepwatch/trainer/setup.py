@@ -92,6 +92,7 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
     data.expect(model.config.vocab_size)
     if config.block_size < model.config.block_size:
         model.crop_block_size(config.block_size)
+    model.chunked_loss = config.chunked_loss
     log.say(f"number of parameters: {model.n_params() / 1e6:.2f}M")
     if not ranks.shards:
         model.to(device.device)

@@ -69,6 +69,7 @@ KINDS: Mapping[str, type] = {
     "fused": bool,
     "activation_checkpointing": bool,
     "chunked_loss": bool,
+    "recipe": str,
     "world_size": int,
     "tokens_per_iter": int,
     "n_params": float,

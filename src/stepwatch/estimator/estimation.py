@@ -137,10 +137,12 @@ def step_terms(workload: Workload, machine: Machine, constants: Constants) -> tu
     waiting = max(0.0, constants.launch_s + per_layer * workload.n_layer - working)
     times = workload.micro_steps
     traffic = constants.optimizer_bytes if workload.fused else constants.unfused_optimizer_bytes
+    updates = traffic * workload.n_params / machine.bandwidth_bytes_per_s
+    updates += workload.optimizer_flops / (efficiency * machine.matmul_flops)
     return (
         *(Term(term.name, term.seconds * times) for term in micro),
         Term("launch", waiting * times),
-        Term("optimizer", traffic * workload.n_params / machine.bandwidth_bytes_per_s),
+        Term("optimizer", updates),
         Term("iteration", constants.iteration_s),
         Term("communication", communication_s(workload, machine.link_bytes_per_s, constants, working + waiting)),
     )

@@ -76,7 +76,10 @@ def measured_step(workload: Workload, known: Calibration) -> tuple[Term, ...]:
     biases = 6 * updated_s(2 * width) if workload.bias else 0.0
     rest = updated_s(workload.vocab_size * width) + updated_s(workload.block_size * width) + updated_s(width)
     optimizer_s = workload.n_layer * (layer + biases) + rest
+    if workload.is_modern:  # tokens and values have tables of their own
+        optimizer_s += 2 * updated_s(workload.vocab_size * width)
     optimizer_s = optimizer_s * workload.n_params / workload.shape_params
+    optimizer_s += workload.optimizer_flops / known.figures["matmul_float32"].value
     *work, batch = (Term(name, seconds * workload.micro_steps) for name, seconds in measured_terms(workload, known))
     return (*work, Term("optimizer", optimizer_s), batch)
 

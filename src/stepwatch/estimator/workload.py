@@ -50,6 +50,7 @@ class Workload:
     flash: bool | None = True
     fused: bool = True
     activation_checkpointing: bool = False
+    recipe: str = "nanogpt"  # or `modern`, as `stepwatch train` has it
     chunked_loss: bool = False  # `stepwatch train` never holds all logits of a large vocabulary
     tf32: bool = True  # for float32: nanoGPT allows TF32
     eval_iters: int = 200
@@ -86,6 +87,7 @@ class Workload:
             grad_accum=int(values["gradient_accumulation_steps"]),
             stated_params=float(stated) if isinstance(stated, (int, float)) else None,
             chunked_loss=bool(given.get("chunked_loss", False)),
+            recipe=str(given.get("recipe", "nanogpt")),
         ), assumed
 
     @property
@@ -100,7 +102,26 @@ class Workload:
         vectors = 13 if self.bias else 2  # two norms; with biases theirs, and those of the matrices (3 + 1 + 4 + 1)
         layers = self.n_layer * (LAYER_WEIGHTS * width * width + vectors * width)
         norm = 2 * width if self.bias else width
-        return float(layers + norm + (self.vocab_size + self.block_size) * width)
+        if self.is_modern:
+            return float(self.n_layer * LAYER_WEIGHTS * width * width + self.vocab_size * width + self.looked_up)
+        return float(layers + norm + self.vocab_size * width + self.looked_up)
+
+    @property
+    def is_modern(self) -> bool:
+        return self.recipe == "modern"
+
+    @property
+    def looked_up(self) -> int:
+        """Parameters of tables that cost no arithmetic: positions; with recipe=modern, tokens and values instead."""
+        return (2 * self.vocab_size if self.is_modern else self.block_size) * self.n_embd
+
+    @property
+    def optimizer_flops(self) -> float:
+        """Of Muon, once in an iteration: five turns of two or three products for each matrix of a layer."""
+        squares, wide = 4, 2  # queries, keys, values and their output; the MLP, four times as wide
+        turns, square, oblong = 5, 6, 18  # a turn in cubes of the width: 2 m² n for the Gram matrix, 2 m³, 2 m² n
+        cubes = turns * (squares * square + wide * oblong)
+        return float(cubes * self.n_layer * self.n_embd**3) if self.is_modern else 0.0
 
     @property
     def single_precision(self) -> bool:
@@ -147,7 +168,7 @@ NANOGPT_DEFAULTS: Mapping[str, Value] = {
 
 def flops_per_iteration(workload: Workload) -> float:
     """Forward and backward over all cards, as nanoGPT counts: positions left out."""
-    counted = workload.n_params - workload.block_size * workload.n_embd
+    counted = workload.n_params - workload.looked_up
     of_token = flops_per_token(counted, workload.n_layer, workload.n_embd, workload.block_size)
     return of_token * workload.tokens_per_iteration
 

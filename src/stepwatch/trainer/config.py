@@ -18,7 +18,12 @@ from stepwatch.settings import NotPlain, Value, evaluate, read_assignments
 SPLITS = ("train", "val")
 DTYPES = ("float32", "bfloat16", "float16")
 PRETRAINED = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
+MODERN = "modern"
+RECIPES = ("nanogpt", MODERN)
+# What `without` can leave out of it (trainer/modern.py).
+PARTS = ("muon", "rotary", "qk_norm", "relu2", "zero_init", "cap", "untied", "value_embeddings", "warm_down")
 _WORDS = {
+    "recipe": RECIPES,
     "dtype": DTYPES,
     "eval_splits": ("train,val", "val"),
     "on_nan": ("stop", "continue"),
@@ -77,6 +82,8 @@ class TrainConfig:
     sharding: str = "ddp"
     activation_checkpointing: bool = False
     seed: int = 1337
+    recipe: str = "nanogpt"
+    without: str = ""
     chunked_loss: bool = True
     tensorboard_log: bool = False
     eval_batch_size: int = 0
@@ -97,6 +104,32 @@ class TrainConfig:
                 too_small = value < 0 or (name in _POSITIVE and value == 0)
                 if not math.isfinite(value) or too_small or (name in _SHARES and value >= 1):
                     raise _no_value(name, str(value))
+        left_out = set(self.without.split(",")) - {""}
+        if not left_out <= set(PARTS) or (left_out and self.recipe != MODERN):
+            raise UsageError(
+                Message("“{value:word}” is not a value for {name:word}", {"value": self.without, "name": "without"}),
+                Message(
+                    "with recipe=modern, {name:word} is one or more of {words:word}, with commas between them",
+                    {"name": "without", "words": ", ".join(PARTS)},
+                ),
+            )
+        if self.recipe == MODERN and self.n_embd % (2 * self.n_head) == self.n_head:
+            raise UsageError(
+                Message(
+                    "with recipe=modern a head needs an even width, and {width:n} among {heads:n} heads is odd",
+                    {"width": self.n_embd, "heads": self.n_head},
+                ),
+                Message("choose n_embd as a multiple of twice n_head"),
+            )
+        if self.recipe == MODERN and self.sharding == "fsdp":
+            raise UsageError(
+                Message("recipe=modern does not work with sharding=fsdp"), Message("use --sharding=ddp")
+            )
+        if self.recipe == MODERN and self.init_from in PRETRAINED:
+            raise UsageError(
+                Message("recipe=modern has another model than GPT-2: it cannot begin with its weights"),
+                Message("use --recipe=nanogpt, or --init_from=scratch"),
+            )
         if self.n_embd % self.n_head:
             raise UsageError(
                 Message(
@@ -200,7 +233,11 @@ MEANINGS = {
     "dtype": "bfloat16 where the card has it, else float16; float32 on a CPU",
     "compile": "True on CUDA, else False",
     "seed": "of all random numbers",
-    "chunked_loss": "logits of a large vocabulary are never all held at once",
+    "recipe": Message("nanogpt, or modern: another model and optimizer, whose checkpoints nanoGPT cannot load"),
+    "without": Message(
+        "parts of recipe=modern to leave out, with commas: {parts:word}", {"parts": ", ".join(PARTS)}
+    ),
+    "chunked_loss": Message("logits of a large vocabulary are never all held at once"),
     "tensorboard_log": "write TensorBoard's event files into out_dir; needs tensorboard",
     "eval_batch_size": "sequences at once in an evaluation; 0: batch_size",
     "eval_splits": "train,val or val",

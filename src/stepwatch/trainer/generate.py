@@ -16,9 +16,8 @@ from stepwatch.settings import GPT2_TOKENS
 from stepwatch.trainer.data import read_meta
 from stepwatch.trainer.hardware import Device
 from stepwatch.trainer.input_errors import CheckpointError
-from stepwatch.trainer.model import GPT
 from stepwatch.trainer.resuming import MANIFEST, NAME, load, newest
-from stepwatch.trainer.setup import data_directory, model_of
+from stepwatch.trainer.setup import Model, data_directory, model_of
 from stepwatch.trainer.tokenizing import gpt2_table
 
 
@@ -30,7 +29,7 @@ class Vocabulary(NamedTuple):
     """The text of tokens as they come; a character of several tokens comes with its last."""
 
 
-def load_model(place: Path, seed: int, device: Device) -> tuple[GPT, dict[str, Any]]:
+def load_model(place: Path, seed: int, device: Device) -> tuple[Model, dict[str, Any]]:
     """The model of a checkpoint, ready to write, and the checkpoint. `place` is the file or its directory."""
     if place.is_dir() and not (place / MANIFEST).is_file():
         place = place / NAME if (place / NAME).exists() else newest(place)
@@ -98,7 +97,7 @@ def _known(text: str, token_of: dict[str, int]) -> list[int]:
 
 
 def continued(
-    model: GPT, start: list[int], count: int, *, temperature: float, top_k: int | None, device: Device
+    model: Model, start: list[int], count: int, *, temperature: float, top_k: int | None, device: Device
 ) -> Iterator[int]:
     """The tokens that follow, one by one, each drawn from the model's guesses."""
     tokens = torch.tensor(start, dtype=torch.int64, device=device.device)[None]

@@ -47,13 +47,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         learns = any(ctx.needs_input_grad)
         size = ON_CARD if hidden.is_cuda else ON_CPU
         counted = (targets != IGNORED).sum()
-        losses, of_hidden = [], []
-        of_head = torch.zeros_like(head) if learns else None
+        picked, of_hidden = [], []
+        # Summed in float32 at least; with FSDP the head itself may be in shorter numbers.
+        of_head = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, torch.float32)) if learns else None
         for part, wanted in zip(hidden.split(size), targets.split(size), strict=True):
             logits = functional.linear(part, head)  # in the shorter numbers where autocast is on
             bent = None if cap is None else torch.tanh(logits / cap)
             guessed = functional.log_softmax(logits if bent is None else bent * cap, dim=-1, dtype=torch.float32)
-            losses.append(functional.nll_loss(guessed, wanted, ignore_index=IGNORED, reduction="none"))
+            picked.append(guessed.gather(1, wanted.clamp(min=0).unsqueeze(1)))
             if of_head is None:
                 continue
             counts = (wanted != IGNORED).unsqueeze(1)
@@ -70,10 +71,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 of_head += gradient.t() @ part.to(logits.dtype)
         if of_head is not None:
             ctx.save_for_backward(torch.cat(of_hidden).to(hidden.dtype), of_head)
-        return torch.cat(losses).sum() / counted
+            ctx.dtype = head.dtype
+        # Summed as torch sums the loss of all logits at once: the printed digits are the same.
+        only = torch.where(targets == IGNORED, IGNORED, 0)
+        return functional.nll_loss(torch.cat(picked), only, ignore_index=IGNORED)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]  # torch's own has no types
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         of_hidden, of_head = ctx.saved_tensors
-        return of_hidden * gradient, of_head.mul_(gradient), None, None
+        return of_hidden * gradient, of_head.mul_(gradient).to(ctx.dtype), None, None

@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepwatch.trainer.config import TrainConfig
+from stepwatch.trainer import modern
+from stepwatch.trainer.config import MODERN, TrainConfig
 
 
 def learning_rate(iteration: int, config: TrainConfig) -> float:
     """A line up, half a cosine down, then flat."""
     if not config.decay_lr:
         return config.learning_rate
+    if config.recipe == MODERN and "warm_down" not in config.without.split(","):
+        return modern.learning_rate(iteration, config)
     if iteration < config.warmup_iters:
         return config.learning_rate * (iteration + 1) / (config.warmup_iters + 1)
     if iteration > config.lr_decay_iters:
@@ -43,7 +46,7 @@ def adamw(model: nn.Module, config: TrainConfig) -> tuple[torch.optim.AdamW, boo
         return torch.optim.AdamW(groups, **given), False
 
 
-def resume(optimizer: torch.optim.AdamW, saved: dict[str, Any], positions: nn.Parameter) -> None:
+def resume(optimizer: torch.optim.AdamW, saved: dict[str, Any], positions: nn.Parameter | None) -> None:
     """Takes over the moments, each held against its weight, since fused AdamW trusts their sizes; what is anything else
     than AdamW's state of these weights raises what Python raises.
 
@@ -60,18 +63,23 @@ def resume(optimizer: torch.optim.AdamW, saved: dict[str, Any], positions: nn.Pa
         if len(group["params"]) != len(own["params"]):
             raise ValueError(len(group["params"]))
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    by_muon = {weight for group in optimizer.param_groups for weight in group["params"] if group.get("muon")}
     names = [name for group in saved["param_groups"] for name in group["params"]]
     for place, (name, weight) in enumerate(zip(names, weights, strict=True)):
         if name in saved["state"]:
             own = saved["state"][name]
-            step, moments = float(own["step"]), (own["exp_avg"], own["exp_avg_sq"])
-            first, second = (moment[: len(weight)] if weight is positions else moment for moment in moments)
-            for moment in (first, second):
+            step, kinds = float(own["step"]), ("exp_avg",) if weight in by_muon else ("exp_avg", "exp_avg_sq")
+            moments = {kind: own[kind] for kind in kinds}
+            if positions is not None and weight is positions:
+                moments = {kind: moment[: len(positions)] for kind, moment in moments.items()}
+            for kind, moment in moments.items():
                 if moment.shape != weight.shape or not moment.is_floating_point():
                     raise ValueError(moment.shape)
-            if not 0 <= step < 2**53 or bool((second < 0).any()):
+                if kind == "exp_avg_sq" and bool((moment < 0).any()):
+                    raise ValueError(kind)
+            if not 0 <= step < 2**53:
                 raise ValueError(step)
-            state["state"][place] = {"step": torch.tensor(step), "exp_avg": first, "exp_avg_sq": second}
+            state["state"][place] = {"step": torch.tensor(step), **moments}
     optimizer.load_state_dict(state)
 
 
@@ -83,7 +91,7 @@ def scaler(enabled: bool) -> Any:
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("times", 1.0)
 
 
 def clip(parameters: list[nn.Parameter], limit: float) -> Tensor:

@@ -14,17 +14,21 @@ from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, flops_per_token
 from stepwatch.trainer import optimizer as optimizers
-from stepwatch.trainer.config import TrainConfig
+from stepwatch.trainer.config import MODERN, RECIPES, TrainConfig
 from stepwatch.trainer.data import Data, open_data
 from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.hardware import Device
+from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
+from stepwatch.trainer.modern import ModernConfig, ModernGPT, optimizer_of
 from stepwatch.trainer.pretrained import gpt2
 from stepwatch.trainer.recomputing import recompute_activations
 from stepwatch.trainer.resume_point import ResumePoint, point_of
 from stepwatch.trainer.resuming import SHAPE, STOPPED, check_shape, load, model_state, newest
 from stepwatch.trainer.sharding import shard
+
+Model = GPT | ModernGPT
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,7 +39,7 @@ class Training:
     device: Device
     ranks: Ranks
     data: Data
-    raw: GPT
+    raw: Model
     """The model itself: what is saved."""
     model: Callable[..., tuple[Tensor, Tensor | None]]
     """The model as it is called: compiled, shared among the ranks, or neither."""
@@ -98,9 +102,14 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
         model.to(device.device)
     if config.activation_checkpointing:
         recompute_activations(model)
-    optimizer, fused = optimizers.adamw(model, config)
-    decayed, rest = ([parameter.numel() for parameter in group] for group in optimizers.groups_of(model))
-    log.parameters(decayed, rest, fused)
+    optimizer: torch.optim.AdamW
+    if isinstance(model, ModernGPT):
+        optimizer, _ = optimizer_of(model, config)
+        log.say(f"recipe=modern{f' without {config.without}' if config.without else ''}: nanoGPT cannot load it")
+    else:
+        optimizer, fused = optimizers.adamw(model, config)
+        decayed, rest = ([parameter.numel() for parameter in group] for group in optimizers.groups_of(model))
+        log.parameters(decayed, rest, fused)
     training = Training(
         config=config,
         device=device,
@@ -115,7 +124,8 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
     )
     if saved is not None:
         try:
-            optimizers.resume(training.optimizer, saved["optimizer"], model.transformer["wpe"].weight)
+            positions = model.transformer["wpe"].weight if "wpe" in model.transformer else None
+            optimizers.resume(training.optimizer, saved["optimizer"], positions)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(
                 Message("the optimizer in the checkpoint does not fit the model"),
@@ -146,7 +156,7 @@ def data_directory(dataset: str) -> Path:
 # --- the model --------------------------------------------------------------------------------------------------
 
 
-def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tuple[GPT, dict[str, Any] | None]:
+def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tuple[Model, dict[str, Any] | None]:
     """From scratch, from a checkpoint (which comes along), or from OpenAI's weights."""
     if saved is not None:
         log.say(f"Resuming training from {config.out_dir}")
@@ -159,33 +169,48 @@ def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tup
             log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} ({GPT2_TOKENS} rounded up for efficiency)")
         shape = {name: getattr(config, name) for name in SHAPE if name != "vocab_size"}
         vocab_size = data.vocab_size or GPT2_VOCABULARY
-        return GPT(GPTConfig(**shape, vocab_size=vocab_size, dropout=config.dropout)), None
+        shape |= {"vocab_size": vocab_size, "dropout": config.dropout}
+        return _new(config.plain(), shape), None
     log.say(f"Initializing from OpenAI GPT-2 weights: {config.init_from}")
     return gpt2(config.init_from, config.weights, config.dropout), None
 
 
-def _resumed(config: TrainConfig, path: Path) -> tuple[GPT, dict[str, Any]]:
+def _new(args: Mapping[str, Any], shape: Mapping[str, Any]) -> Model:
+    """A model of this shape, by the recipe that the settings or a checkpoint name."""
+    if args.get("recipe") == MODERN:
+        return ModernGPT(ModernConfig(**shape, without=str(args.get("without", ""))))
+    return GPT(GPTConfig(**shape))
+
+
+def _resumed(config: TrainConfig, path: Path) -> tuple[Model, dict[str, Any]]:
     """The shape is the checkpoint's, as in nanoGPT; dropout may change from one start to the next."""
     saved = load(path)
     if config.block_size > saved["model_args"]["block_size"]:
         check_shape(saved["model_args"], {"block_size": config.block_size})
+    recipe, without = saved["model_args"].get("recipe", RECIPES[0]), saved["model_args"].get("without", "")
+    if (recipe, without) != (config.recipe, config.without):
+        facts = {"recipe": str(recipe), "without": f" --without={without}" if without else ""}
+        raise CheckpointError(
+            Message("the checkpoint is of another recipe than the settings: {recipe:word}", facts),
+            Message("go on with --recipe={recipe:word}{without:word}, or start over: --init_from=scratch", facts),
+        )
     return model_of(saved, config.dropout), saved
 
 
-def model_of(saved: Mapping[str, Any], dropout: float) -> GPT:
+def model_of(saved: Mapping[str, Any], dropout: float) -> Model:
     """The model of a checkpoint that was loaded."""
-    shape = GPTConfig(**{name: saved["model_args"][name] for name in SHAPE}, dropout=dropout)
-    weights = model_state(saved)
+    args, weights = saved["model_args"], model_state(saved)
+    shape = {name: args[name] for name in SHAPE} | {"dropout": dropout}
     try:
-        if shape.n_layer > len(weights):
+        if args["n_layer"] > len(weights):
             raise RuntimeError
         with torch.device("meta"):  # without memory: model_args may name any size
-            expected = {name: weight.shape for name, weight in GPT(shape).state_dict().items()}
+            expected = {name: weight.shape for name, weight in _new(args, shape).state_dict().items()}
         if expected != {name: weight.shape for name, weight in weights.items()}:
             raise RuntimeError
-        model = GPT(shape)
+        model = _new(args, shape)
         model.load_state_dict(weights)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise InputError(
             Message("the weights in the checkpoint do not fit its own model_args"),
             Message("the file is damaged, or of another program: use --init_from=scratch"),

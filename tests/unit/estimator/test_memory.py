@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from stepwatch.estimator.constants import LOSS_POSITIONS, MEMORY
+from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.memory import largest_batch_size, vram_bytes
-from stepwatch.estimator.workload import Workload
+from stepwatch.estimator.workload import Workload, flops_per_iteration
 from stepwatch.gpus import find_gpu
 from stepwatch.settings import Origin, Settings
 
@@ -38,6 +39,19 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
         assert needs[0] <= gpu.vram_bytes < needs[1]
     assert largest_batch_size(CHUNKED, gpu) > largest_batch_size(GPT2, gpu)  # type: ignore[operator]
     assert largest_batch_size(replace(GPT2, n_layer=1000), gpu) == 0
+
+
+def test_the_modern_recipe_has_two_more_tables_and_its_optimizer_computes() -> None:
+    work, _ = Workload.from_settings(Settings.of(Origin.USER, {"recipe": "modern"}))
+    plain = Workload()
+    norms_and_positions = (2 * 12 + 1 + 1024) * 768
+    assert work.n_params - plain.n_params == 2 * 50304 * 768 - norms_and_positions
+    assert flops_per_iteration(work) == pytest.approx(flops_per_iteration(plain), rel=1e-3)  # tables are looked up
+    assert plain.optimizer_flops == 0
+    assert work.optimizer_flops == 300 * 12 * 768**3
+    gpu = find_gpu("4070")
+    steps = [estimate(one, gpu).step_s.mid for one in (plain, work)]  # type: ignore[union-attr]
+    assert steps[0] < steps[1] < 1.1 * steps[0]
 
 
 def test_a_setting_asks_for_it() -> None:

@@ -1,0 +1,308 @@
+"""`recipe=modern`: what the public speed runs of nanoGPT have found since, as far as it can be shown on one machine.
+
+Read it from top to bottom: attention, the two-layer network, the whole, the learning rate, the optimizer. Each part has
+its source beside it; records are those of github.com/KellerJordan/modded-nanogpt by their number. `without=rotary`
+leaves a part out and does there what nanoGPT does: so its share of the gain is measured (docs/train.md).
+
+A checkpoint of it has nanoGPT's form, but nanoGPT has no such model and cannot load it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stepwatch.trainer.config import MODERN, PARTS, TrainConfig
+from stepwatch.trainer.loss import capped, cross_entropy
+from stepwatch.trainer.model import WEIGHT_STD, GPTConfig
+
+CAP = 15.0  # record 18; 30 in Gemma 2, arXiv 2408.00118
+LOWEST_FREQUENCY = 1 / 1024  # record 17: in turns of a position, and none at all for half of the pairs
+SCORE_SCALE = 0.12  # record 20: queries and keys of length 1 need another scale than 1 / sqrt(width)
+WARM_DOWN = 0.6  # of the run
+# Of learning_rate. Muon's steps are as long as the matrix is wide, whatever the gradient, so its rate is higher; record
+# 8 has embeddings far above the head.
+MUON_RATE, EMBEDDING_RATE, HEAD_RATE, SCALAR_RATE = 30.0, 100.0, 5.0, 10.0
+MATRIX_RATE = 3.0  # of AdamW in the place of Muon
+MOMENTUM = 0.95
+BETAS, EPS = (0.8, 0.95), 1e-10  # record 20
+# K. Jordan, kellerjordan.github.io/posts/muon: five turns bring singular values of any size near 1.
+ITERATION, TURNS = (3.4445, -4.7750, 2.0315), 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModernConfig(GPTConfig):
+    """The shape, and what is left out of the recipe; `bias` has no effect, since nothing has one."""
+
+    recipe: str = MODERN
+    without: str = ""
+
+    def __post_init__(self) -> None:
+        if not set(self.without.split(",")) <= {"", *PARTS}:
+            raise ValueError(self.without)
+
+    def has(self, part: str) -> bool:
+        return part not in self.without.split(",")
+
+
+# --- the model --------------------------------------------------------------------------------------------------
+
+
+def norm(x: Tensor) -> Tensor:
+    """Each position to a mean square of 1, without anything learnt (Zhang and Sennrich, arXiv 1910.07467)."""
+    return functional.rms_norm(x, x.shape[-1:])
+
+
+class Rotary(nn.Module):
+    """Positions as turns of queries and keys, so that a score depends on the distance (Su et al., arXiv 2104.09864)."""
+
+    def __init__(self, width: int, length: int) -> None:
+        super().__init__()
+        turning = LOWEST_FREQUENCY ** torch.linspace(0, 1, width // 4)
+        frequencies = torch.cat((turning, torch.zeros(width // 2 - len(turning))))
+        angles = torch.outer(torch.arange(length), frequencies)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[-2]
+        cos, sin = self.get_buffer("cos")[:length], self.get_buffer("sin")[:length]
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat((first * cos + second * sin, second * cos - first * sin), dim=-1).type_as(x)
+
+
+class Attention(nn.Module):
+    """As nanoGPT's, with normed queries and keys (Henry et al., arXiv 2010.04245; record 5) that turn by position."""
+
+    def __init__(self, config: ModernConfig, *, takes_values: bool) -> None:
+        super().__init__()
+        self.n_head, self.dropout, self.normed = config.n_head, config.dropout, config.has("qk_norm")
+        width = config.n_embd
+        self.c_attn = nn.Linear(width, 3 * width, bias=False)
+        self.c_proj = nn.Linear(width, width, bias=False)
+        self.rotary = Rotary(width // config.n_head, config.block_size) if config.has("rotary") else None
+        self.share = nn.Parameter(torch.tensor(0.5)) if takes_values else None
+
+    def forward(self, x: Tensor, values: Tensor | None) -> Tensor:
+        batch, length, width = x.shape
+        query, key, value = self.c_attn(x).split(width, dim=2)
+        if self.share is not None:
+            value = value + self.share * values
+        query, key, value = (
+            part.view(batch, length, self.n_head, width // self.n_head).transpose(1, 2) for part in (query, key, value)
+        )
+        if self.normed:
+            query, key = norm(query), norm(key)
+        if self.rotary is not None:
+            query, key = self.rotary(query), self.rotary(key)
+        dropout = self.dropout if self.training else 0.0
+        scale = SCORE_SCALE if self.normed else None
+        seen = functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, is_causal=True, scale=scale
+        )
+        out: Tensor = self.c_proj(seen.transpose(1, 2).reshape(batch, length, width))
+        return out
+
+
+class MLP(nn.Module):
+    """As nanoGPT's, with the square of ReLU as the bend (So et al., arXiv 2109.08668; record 5)."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=False)
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=False)
+        self.squared = config.has("relu2")
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.c_fc(x)
+        out: Tensor = self.c_proj(functional.relu(wide).square() if self.squared else functional.gelu(wide))
+        return out
+
+
+class Block(nn.Module):
+    def __init__(self, config: ModernConfig, *, takes_values: bool) -> None:
+        super().__init__()
+        self.attn = Attention(config, takes_values=takes_values)
+        self.mlp = MLP(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, values: Tensor | None) -> Tensor:
+        x = x + self.dropout(self.attn(norm(x), values))
+        out: Tensor = x + self.dropout(self.mlp(norm(x)))
+        return out
+
+
+class ModernGPT(nn.Module):
+    """Called as nanoGPT's GPT. Reading tokens and guessing them are two matrices (record 8)."""
+
+    chunked_loss = True
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.config = config
+        # Tokens once more, as values of the first and the last layer (record 14, after Zhou et al., arXiv 2410.17897).
+        takes_values = {0, config.n_layer - 1} if config.has("value_embeddings") else set()
+        parts: dict[str, nn.Module] = {
+            "wte": nn.Embedding(config.vocab_size, config.n_embd),
+            "drop": nn.Dropout(config.dropout),
+            "h": nn.ModuleList(Block(config, takes_values=layer in takes_values) for layer in range(config.n_layer)),
+        }
+        if takes_values:
+            parts["wve"] = nn.Embedding(config.vocab_size, config.n_embd)
+        if not config.has("rotary"):
+            parts["wpe"] = nn.Embedding(config.block_size, config.n_embd)
+        self.transformer = nn.ModuleDict(parts)
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        if not config.has("untied"):
+            self.lm_head.weight = self.transformer["wte"].weight  # type: ignore[assignment]
+        for name, parameter in self.named_parameters():
+            self._initialise(name, parameter)
+
+    def _initialise(self, name: str, weight: nn.Parameter) -> None:
+        """What a layer adds to the stream, and the head, begin at zero (Yang et al., arXiv 2203.03466; record 5)."""
+        added = name.endswith("c_proj.weight")
+        if (added or name == "lm_head.weight") and self.config.has("zero_init"):
+            nn.init.zeros_(weight)
+        elif added:
+            nn.init.normal_(weight, std=WEIGHT_STD / math.sqrt(2 * self.config.n_layer))
+        elif name == "transformer.wte.weight" and self.config.has("untied"):
+            nn.init.normal_(weight)
+        elif ".h." in name and weight.dim() == 2:
+            nn.init.uniform_(weight, -(bound := math.sqrt(0.75 / self.config.n_embd)), bound)
+        elif weight.dim() == 2:
+            nn.init.normal_(weight, std=WEIGHT_STD)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+        parts = self.transformer
+        x = parts["wte"](tokens)
+        if "wpe" in parts:
+            x = x + parts["wpe"](torch.arange(tokens.shape[1], device=tokens.device))
+        x = parts["drop"](norm(x))
+        values = parts["wve"](tokens) if "wve" in parts else None
+        for block in parts["h"]:  # type: ignore[attr-defined]
+            x = block(x, values)
+        x = norm(x)
+        cap = CAP if self.config.has("cap") else None
+        if targets is None:
+            return capped(self.lm_head(x[:, [-1], :]), cap), None
+        return None, cross_entropy(x, self.lm_head.weight, targets, cap, chunked=self.chunked_loss)
+
+    def n_params(self) -> int:
+        """Those that multiply something, as nanoGPT counts them: tables that are only looked up cost no arithmetic."""
+        tables = (part.weight for part in self.transformer.values() if isinstance(part, nn.Embedding))
+        looked_up = sum(table.numel() for table in tables if table is not self.lm_head.weight)
+        return sum(parameter.numel() for parameter in self.parameters()) - looked_up
+
+    def crop_block_size(self, block_size: int) -> None:
+        self.config = replace(self.config, block_size=block_size)
+        if "wpe" in self.transformer:
+            positions = self.transformer["wpe"]
+            positions.weight = nn.Parameter(positions.weight[:block_size])  # type: ignore[index]
+
+
+# --- the learning rate ------------------------------------------------------------------------------------------
+
+
+def learning_rate(iteration: int, config: TrainConfig) -> float:
+    """A line up for warmup_iters, flat, and a line down to min_lr (Hägele et al., arXiv 2405.18392)."""
+    up = min(1.0, (iteration + 1) / (config.warmup_iters + 1))
+    down = (config.lr_decay_iters - iteration) / max(WARM_DOWN * config.lr_decay_iters, 1)
+    return up * (config.min_lr + (config.learning_rate - config.min_lr) * min(1.0, max(0.0, down)))
+
+
+# --- the optimizer ----------------------------------------------------------------------------------------------
+
+
+class MuonAndAdamW(torch.optim.AdamW):
+    """Muon for the matrices of the layers, AdamW for all else (K. Jordan et al.; Liu et al., arXiv 2502.16982)."""
+
+    def __init__(self, groups: list[dict[str, Any]], *, fused: bool) -> None:
+        super().__init__(groups, betas=BETAS, eps=EPS, weight_decay=0.0, fused=fused)
+        self._step_supports_amp_scaling = False  # AdamW's fused kernels look for overflows themselves, Muon does not
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]  # torch's own has no types
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            if group["muon"]:
+                self._muon(group)
+        super().step(closure)
+
+    def _muon(self, group: dict[str, Any]) -> None:
+        """Matrices of one shape together. They have no gradient afterwards, so that AdamW leaves them alone."""
+        alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+        for weight in group["params"]:
+            if weight.grad is not None:
+                alike[weight.shape].append(weight)
+        for (rows, columns), weights in alike.items():
+            directions = torch.stack([self._with_momentum(weight) for weight in weights])
+            if rows == 3 * columns:  # queries, keys and values are three matrices in one
+                directions = directions.view(-1, columns, columns)
+            turned = orthogonalised(directions)
+            # Wide or square, a step has the length that the rate says; a tall matrix has more outputs than inputs.
+            rate = group["lr"] * math.sqrt(max(1.0, turned.shape[-2] / turned.shape[-1]))
+            for weight, step in zip(weights, turned.view(-1, rows, columns), strict=True):
+                weight.add_(step.type_as(weight), alpha=-rate)
+                weight.grad = None
+
+    def _with_momentum(self, weight: nn.Parameter) -> Tensor:
+        """Nesterov's: the gradient, drawn towards the mean of those before."""
+        assert weight.grad is not None
+        state = self.state[weight]
+        if not state:
+            state |= {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(weight)}
+        mean = state["exp_avg"].lerp_(weight.grad, 1 - MOMENTUM)
+        return weight.grad.lerp(mean, MOMENTUM)
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """The nearest orthogonal ones, roughly: all singular values become about 1, by Newton and Schulz's iteration."""
+    wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
+    x = wide.bfloat16() if wide.is_cuda else wide  # short numbers are enough, says its author
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    linear, cubic, quintic = ITERATION
+    for _ in range(TURNS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear)
+    return x.mT if wide is not matrices else x
+
+
+def optimizer_of(model: ModernGPT, config: TrainConfig) -> tuple[MuonAndAdamW, bool]:
+    """The optimizer, and whether AdamW is fused."""
+    kinds: dict[str, list[nn.Parameter]] = defaultdict(list)
+    for name, weight in model.named_parameters():
+        if weight.dim() < 2:
+            kinds["scalars"].append(weight)
+        elif ".h." in name:
+            kinds["matrices"].append(weight)
+        else:
+            kinds["head" if weight is model.lm_head.weight else "embeddings"].append(weight)
+    by_muon = model.config.has("muon")
+    rates = {
+        "matrices": MUON_RATE if by_muon else MATRIX_RATE,
+        "embeddings": EMBEDDING_RATE,
+        "head": HEAD_RATE,
+        "scalars": SCALAR_RATE,
+    }
+
+    def groups() -> list[dict[str, Any]]:
+        return [
+            {
+                "params": list(weights),
+                "lr": config.learning_rate * rates[kind],
+                "times": rates[kind],
+                "muon": by_muon and kind == "matrices",
+            }
+            for kind, weights in kinds.items()
+        ]
+
+    try:
+        return MuonAndAdamW(groups(), fused=True), True
+    except RuntimeError:  # not for this device, or not in this torch
+        return MuonAndAdamW(groups(), fused=False), False

@@ -151,7 +151,6 @@ class TrainConfig:
 NAMES = tuple(field.name for field in fields(TrainConfig))
 # As `train --help` says them, in the order of the fields.
 MEANINGS = {
-<<<<<<< HEAD
     "out_dir": Message("where the log's record and the checkpoints are written"),
     "eval_interval": Message("iterations between evaluations"),
     "log_interval": Message("iterations between lines of the log"),
@@ -190,6 +189,9 @@ MEANINGS = {
     "sharding": Message("of several ranks: ddp, each with all weights, or fsdp, each with a part"),
     "activation_checkpointing": Message("compute activations again in the backward pass: less memory, more time"),
     "seed": Message("seed of all random numbers"),
+    "recipe": Message("nanogpt, or modern: another model and optimizer, whose checkpoints nanoGPT cannot load"),
+    "without": Message("parts of recipe=modern to leave out, with commas: {parts:word}", {"parts": ", ".join(PARTS)}),
+    "chunked_loss": Message("logits of a large vocabulary are never all held at once"),
     "tensorboard_log": Message("write TensorBoard's event files into out_dir; needs tensorboard"),
     "eval_batch_size": Message("sequences at once in an evaluation; 0: batch_size"),
     "eval_splits": Message("train,val or val"),
@@ -198,55 +200,6 @@ MEANINGS = {
     "on_nan": Message("stop or continue where the loss is not finite"),
     "profile": Message("write a PyTorch profiler trace of a few steps into out_dir"),
     "weights": Message("GPT-2's weights for init_from=gpt2…: a file or its directory"),
-=======
-    "out_dir": "where the log's record and the checkpoints are written",
-    "eval_interval": "iterations between evaluations",
-    "log_interval": "iterations between lines of the log",
-    "eval_iters": "batches of each split in an evaluation",
-    "eval_only": "evaluate once and stop",
-    "always_save_checkpoint": "save at every evaluation, not only at a better one",
-    "init_from": "scratch, resume from the newest checkpoint in out_dir, or gpt2, gpt2-medium, gpt2-large, gpt2-xl",
-    "wandb_log": "report to Weights & Biases; needs wandb",
-    "wandb_project": "the project there",
-    "wandb_run_name": "the name of the run there",
-    "dataset": "a directory below data/, or its path",
-    "gradient_accumulation_steps": "micro-batches of a step, on all ranks together",
-    "batch_size": "sequences of a micro-batch",
-    "block_size": "tokens of a sequence",
-    "n_layer": "layers",
-    "n_head": "heads of attention in a layer",
-    "n_embd": "width",
-    "dropout": "share of activations set to zero in training",
-    "bias": "biases in linear layers and norms",
-    "learning_rate": "the highest one",
-    "max_iters": "iterations of the run",
-    "weight_decay": "of AdamW",
-    "beta1": "of AdamW",
-    "beta2": "of AdamW",
-    "grad_clip": "largest norm of the gradients; 0 switches it off",
-    "decay_lr": "warm-up and decay of the learning rate",
-    "warmup_iters": "iterations until the highest learning rate",
-    "lr_decay_iters": "iterations until the lowest one",
-    "min_lr": "the lowest one",
-    "backend": "nccl on CUDA, else gloo",
-    "device": "CUDA, else Apple's, else the CPU",
-    "dtype": "bfloat16 where the card has it, else float16; float32 on a CPU",
-    "compile": "True on CUDA, else False",
-    "seed": "of all random numbers",
-    "recipe": Message("nanogpt, or modern: another model and optimizer, whose checkpoints nanoGPT cannot load"),
-    "without": Message(
-        "parts of recipe=modern to leave out, with commas: {parts:word}", {"parts": ", ".join(PARTS)}
-    ),
-    "chunked_loss": Message("logits of a large vocabulary are never all held at once"),
-    "tensorboard_log": "write TensorBoard's event files into out_dir; needs tensorboard",
-    "eval_batch_size": "sequences at once in an evaluation; 0: batch_size",
-    "eval_splits": "train,val or val",
-    "checkpoint_interval": "iterations between saves; 0: at evaluations",
-    "keep": "how many of the newest checkpoints stay beside ckpt.pt",
-    "on_nan": "stop or continue where the loss is not finite",
-    "profile": "write a PyTorch profiler trace of a few steps into out_dir",
-    "weights": "GPT-2's weights for init_from=gpt2…: a file or its directory",
->>>>>>> 969817be (Loss of large vocabularies without holding all logits)
 }
 _TYPES = {
     name: next(kind for kind in (bool, int, float, str) if kind in (hint, *getattr(hint, "__args__", ())))

@@ -17,8 +17,6 @@ PUBLISHED_GAINS = {
     "fused": Interval(1.01, 1.02, 1.04),
     "dtype": Interval(1.11, 1.4, 1.71),
 }
-# Time to the same loss with recipe=modern over nanoGPT's, from the least to the most of benchmarks/recipes.py.
-MODERN_TIME = Interval(0.2, 0.4, 0.6)
 TINY_PARAMS, TINY_COMPILE_GAINS = 15e6, Interval(0.9, 1.2, 1.85)
 # The least and the most of a gain that only the estimator computes, as powers of it.
 SHARE_OF_GAIN = (0.4, 1.6)

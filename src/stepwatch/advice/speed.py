@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stepwatch.advice.case import SINGLE_PRECISION, Case, Effect, Proposal
-from stepwatch.advice.gains import MODERN_TIME, TINY_PARAMS, modelled_factor
+from stepwatch.advice.gains import modelled_factor
 from stepwatch.estimator.constants import PADDING, SMALL_VOCABULARY
 from stepwatch.estimator.memory import largest_batch_size
 from stepwatch.estimator.workload import Workload
@@ -277,30 +277,6 @@ def fused_adamw(case: Case) -> Iterator[Proposal]:
     )
 
 
-def modern_recipe(case: Case) -> Iterator[Proposal]:
-    """Another model and optimizer learn the same in fewer iterations. Only for what it was measured with: small models
-    of `stepwatch train`.
-    """
-    work = case.workload
-    if work is None or case.settings.text("recipe") != "nanogpt" or work.n_params > TINY_PARAMS:
-        return
-    yield Proposal(
-        rule="modern_recipe",
-        new_settings={"recipe": "modern"},
-        what=Message("Train with recipe=modern, and set max_iters and lr_decay_iters to a quarter."),
-        because=Message(
-            "Small models reached the loss of nanoGPT's recipe in {low:pct} to {high:pct} of its processor time.",
-            {"low": MODERN_TIME.low, "high": MODERN_TIME.high},
-        ),
-        price=Message(
-            "nanoGPT cannot load the checkpoints. It was measured on a CPU, on two texts; on other data and cards try "
-            "it with a short run."
-        ),
-        effect=Effect(step=MODERN_TIME),
-        remedy=False,
-    )
-
-
 # --- cards -------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +333,6 @@ RULES = (
     flash_attention,
     pad_vocabulary,
     fused_adamw,
-    modern_recipe,
     more_cards,
     fewer_cards,
 )

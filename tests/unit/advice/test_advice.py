@@ -11,7 +11,6 @@ import pytest
 from tests.builders import Saves, Shape, Truth, a_log, a_run
 
 from stepwatch.advice import Advice, AdviceList, advice_on_log, advice_on_plan, advise
-from stepwatch.advice.gains import MODERN_TIME
 from stepwatch.advice.schedule import best_spacing_s, rounded
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.estimator.plan import Plan, plan
@@ -485,18 +484,6 @@ def test_the_optimizer_is_fused_where_it_takes_much_of_the_step() -> None:
     assert given("fused_adamw", on_plan(fused=False, gradient_accumulation_steps=1)).change == {"fused": (False, True)}
     assert "fused_adamw" not in rules_of(on_plan(fused=True, gradient_accumulation_steps=1))
     assert "fused_adamw" not in rules_of(on_plan(fused=False, max_iters=100))
-
-
-def test_the_modern_recipe_is_offered_to_small_models_of_the_own_trainer() -> None:
-    small = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 103, "max_iters": 50_000}
-    found = on_plan(recipe="nanogpt", **small)
-    advice = given("modern_recipe", found)
-    assert advice.change == {"recipe": ("nanogpt", "modern")}
-    assert not advice.remedy
-    steps_s = found.before.step_s.mid
-    assert advice.saves_s.mid == pytest.approx((1 - MODERN_TIME.mid) * steps_s, rel=0.01)
-    for other in ({**small, "recipe": "modern"}, small, {"recipe": "nanogpt"}):
-        assert "modern_recipe" not in rules_of(on_plan(**other))
 
 
 # --- logging, cards ---------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class Modded(LineFormat):
         source = {unread.line for unread in records.unread if "{" in unread.text}
         records.unread = [unread for unread in records.unread if unread.line not in source]
         records.unread_lines = [line for line in records.unread_lines if line not in source]
-        first = rows.line.min(initial=np.iinfo(np.int64).max)
+        first = rows.line.min() if len(rows.line) else np.iinfo(np.int64).max
         records.events = [event for event in records.events if not (isinstance(event, Fault) and event.line < first)]
         clocks = _Clocks.of(rows, records.take_table(CLOCKS_OF_VALIDATIONS, 3))
         timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]

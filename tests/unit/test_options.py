@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest
+from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, COMMAND_LINE, OPTIONS
 from stepwatch.presenters import View
 from stepwatch.web.openapi import document
@@ -19,8 +20,8 @@ OF_THE_ANSWER = {"history", "lang", "format", "name", "file", "no_iterations", *
 @pytest.mark.parametrize("command", COMMAND_LINE)
 def test_every_option_of_a_command_has_its_help(command: str) -> None:
     for name in COMMAND_LINE[command]:
-        text = OPTIONS[name].help
-        assert text if isinstance(text, str) else text[command]
+        said = OPTIONS[name].help
+        assert (said if isinstance(said, Message) else said[command]).in_english()
 
 
 @pytest.mark.parametrize("question", API)

@@ -75,6 +75,13 @@ def test_a_wrong_link_is_found(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_folder_may_be_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text('<p id="here"><a href="#here">here</a> <a href="index.html">again</a>')
+    assert faults(Path("site")) == []
+
+
 def test_a_package_that_is_not_the_pinned_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

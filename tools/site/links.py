@@ -28,6 +28,7 @@ class _Page(HTMLParser):
 
 
 def faults(place: Path) -> list[str]:
+    place = place.resolve()  # links are resolved too
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(place.rglob("*.html"))}
     return [f"{path.relative_to(place)}: {what}" for path in pages for what in _faults(place, path, pages)]
 
@@ -47,7 +48,7 @@ def _faults(place: Path, path: Path, pages: dict[Path, _Page]) -> Iterator[str]:
         target = (path.parent / unquote(address.path)).resolve() if address.path else path
         if target.is_dir():
             target /= "index.html"
-        if place.resolve() not in target.parents or not target.is_file():
+        if place not in target.parents or not target.is_file():
             yield f"dead link: {link}"
         else:
             place_in_it = unquote(address.fragment)

@@ -95,6 +95,7 @@ _OWN_TIME = Pattern(
 _OWN_REMARKS = Pattern(
     r"eta \S.{0,80} at iter \d{1,12}$|checkpoint at \d{1,12}: (?:not written|left out)|note: "
     r"|estimate (?:of|against) the run: |evaluation at \d{1,12}: \d{1,12} of \d{1,12} batches$|profile of iterations \d"
+    r"|recipe=modern|next: stepwatch "
 )
 _OWN_SETTINGS = frozenset(
     {
@@ -108,6 +109,7 @@ _OWN_SETTINGS = frozenset(
         "sharding",
         "profile",
         "weights",
+        "without",
     }
 )
 _BUSY = "busy_when_logging"

@@ -13,6 +13,7 @@ from stepwatch.errors import NoIterations, UsageError
 from stepwatch.readers import detect, read
 from stepwatch.run import Run, Timing
 from stepwatch.sources import Source, from_text, normalise
+from stepwatch.trainer.config import TrainConfig
 
 SEEDS = Path(__file__).resolve().parents[5] / "shared" / "seeds"
 LINE = "iter 100: loss 4.2000, time 168.60ms, mfu 3.21%"
@@ -405,3 +406,11 @@ def test_lines_of_forks_are_read_about_as_fast_as_nanogpts_own(lines: str) -> No
     own = "step {n}: train loss 2.9, val loss 2.9\niter {n}: loss 4.2279, time 44.46ms, mfu 3.30%\n"
     spent(lines)
     assert min(spent(lines) for _ in range(3)) < 5 * min(spent(own) for _ in range(3))
+
+
+def test_every_setting_and_remark_of_our_own_trainer_is_known() -> None:
+    settings = [f"{name} = {value!r}" for name, value in TrainConfig().plain().items()]
+    remarks = ["recipe=modern without cap: nanoGPT cannot load it", "next: stepwatch explain out/run.jsonl"]
+    begin = "stepwatch 0.1.0 trains; times are of the step alone; cpu"
+    run = the_run("\n".join([begin, *settings, remarks[0], LINE, remarks[1]]))
+    assert run.unread == ()

@@ -68,9 +68,10 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
 # Compiled code may be kept: the tests start many interpreters. A file's tests share what they have made, so they stay
-# together; in order, the long ones of tests/integration come before the many short ones.
+# together; in order, the long ones of tests/integration come before the many short ones. Three processes on two cores:
+# many of these wait for a browser, a server or a process that they have started.
 test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: setup  ## Check style and types only.
 	@$(MAKE) --no-print-directory -j2 style types types-win32 types-darwin

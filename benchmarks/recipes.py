@@ -243,8 +243,8 @@ def _parts(text: Text, found: Mapping[Wanted, Mapping[str, Any]]) -> Iterator[st
     for part in PARTS:
         row = found.get(Wanted(text.name, "modern", TUNED, length, part))
         if row is not None:
-            lost = (row["val_loss"] - whole["val_loss"]) / gain
-            yield f"| without {part} | {row['val_loss']:.3f} | {lost:.0%} | {row['cpu_s'] / whole['cpu_s']:.2f} |"
+            lost = round(100 * (row["val_loss"] - whole["val_loss"]) / gain)
+            yield f"| without {part} | {row['val_loss']:.3f} | {lost}% | {row['cpu_s'] / whole['cpu_s']:.2f} |"
     yield f"| nanoGPT's recipe | {none['val_loss']:.3f} | 100% | {none['cpu_s'] / whole['cpu_s']:.2f} |"
     tuned = found.get(Wanted(text.name, "nanogpt", TUNED, ITERATIONS, learning_rate=3e-3))
     if tuned is not None:

@@ -298,9 +298,7 @@ class TrainingLoop:
         training, recorder = self.training, self.recorder
         began = time.perf_counter()
         with recorder.step(number=number) as phase:
-            phase.begun = (
-                self.mark
-            )  # in the record the line of the step before is part of the step, since it takes time
+            phase.begun = self.mark  # printing the line of the step before takes time too: in the record it is here
             for turn in range(training.micro_batches):
                 is_last = turn == training.micro_batches - 1
                 with recorder.data():

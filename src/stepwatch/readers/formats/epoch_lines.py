@@ -8,9 +8,14 @@ total that is printed behind them, as by PyTorch's tutorials, is divided among t
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left, bisect_right
-from itertools import islice, pairwise
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import islice, pairwise, repeat
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
@@ -18,11 +23,11 @@ from stepwatch.readers.formats.clocked import ROWS, STARTS, tell_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import OVER, Records
-from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
-from stepwatch.readers.text.shape import ONE_DIGIT
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.shape import ONE_DIGIT, read_values
+from stepwatch.readers.text.stamps import clocks_of, stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 
 _EPOCH = Pattern(
@@ -37,7 +42,7 @@ _TOOK = Pattern(
     r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)|(?P<seconds>\d{1,9}(?:\.\d{1,9})?) ?(?:s|sec|secs|seconds)\b)"
     # Without a unit it is seconds, as Python's clock gives them: who writes minutes has divided, and says so.
     # That of a batch is shorter, and its mean stands behind it.
-    r"|\b(?:(?:epoch|total)[ _])?time[ :=]{1,3}(?P<bare>[1-9]\d{0,8}\.\d{2,9})(?![\d:]| ?(?:m|h|%|\())"
+    r"|\b(?:(?:epoch|total)[ _])?time[ :=]{1,3}(?P<bare>\d{1,9}\.\d{2,9})(?![\d:]| ?(?:m|h|%|\())"
 )
 _DONE = Pattern(r"(?i)\W{0,8}training (?:of \w{1,40} )?(?:is |was )?(?:done|finished|completed?|over)\b")
 _TOTAL = Pattern(
@@ -73,6 +78,14 @@ class _Line(NamedTuple):
     loss: float
 
 
+class _Below(NamedTuple):
+    """The time and the results of an epoch, below the line with its number."""
+
+    line: int
+    took_s: float
+    loss: float
+
+
 class _Learnt(NamedTuple):
     """A line that is of no epoch, with a loss or an accuracy."""
 
@@ -94,6 +107,7 @@ class _Done(NamedTuple):
 
 
 _Kept = _Line | _Learnt | _Total | _Done
+_OneKind = TypeVar("_OneKind", _Line, _Total)
 
 
 def sniff(head: bytes) -> float:
@@ -109,52 +123,90 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
-    others: dict[bytes, bool] = {}  # kinds of lines that are of no epoch, whatever their digits: with a result?
-    for row in block.holding(block.filled, (b"poch", b"POCH", b"oss", b"cc", b"LOSS", b"rain", b"otal")).tolist():
-        line = block.line(row)[:_LONGEST_LINE]
-        kind = line.translate(ONE_DIGIT)
-        if kind in others:
-            records.kept += [_Learnt(first_line + row)] * others[kind]
-            continue
-        bare, prefix = strip_prefix(line.decode("utf-8", "replace"))
+    rows = block.holding(block.filled, (b"poch", b"POCH", b"oss", b"cc", b"LOSS", b"rain", b"otal"))
+    kinds: dict[bytes, list[int]] = {}  # lines that differ in their digits alone: what is in one is in all, and where
+    for row, line in zip(rows.tolist(), block.lines(rows), strict=True):
+        kinds.setdefault(line[:_LONGEST_LINE].translate(ONE_DIGIT), []).append(row)
+    kept: list[_Kept | _Below] = []
+    for own in kinds.values():
+        model = block.line(own[0])[:_LONGEST_LINE].decode("utf-8", UNDECODED)
+        bare, prefix = strip_prefix(model)
         found = _EPOCH.match(bare)
-        learnt = _LEARNT.search(bare)
         if found is None or _STEP.search(found["rest"]):
-            total_s = _total_in(bare)
-            done_s = stamp_of(prefix) if _DONE.match(bare) else None
-            if done_s is not None:
-                records.kept.append(_Done(first_line + row, done_s))
-            below = _BELOW.match(prefix + bare)  # its time looks like a prefix
-            # The save of the epoch may stand between the two.
-            own = [each for each in records.kept[-2:] if isinstance(each, _Line)] if below is not None else []
-            above = next((each for each in reversed(own) if each.starts or each.kind == _RESULTS), None)
-            if below is not None and above is not None and above.starts:
-                first = _LOSS.search(below["results"])
-                lost = value_of(first["loss"], "decimal") if first else math.nan
-                ended = above._replace(line=first_line + row, kind=_RESULTS, starts=False, loss=lost)
-                records.kept.append(ended._replace(took_s=float(below["seconds"])))
-            elif total_s > 0:
-                records.kept.append(_Total(first_line + row, total_s))
-            elif math.isnan(total_s) and done_s is None:
-                others[kind] = learnt is not None
-                records.kept += [_Learnt(first_line + row)] * others[kind]
-            continue
-        rest = found["rest"]
-        starts = found["starts"] is not None or learnt is None
-        words = (bare[: found.start("epoch")].lower(), *(word[0] for word in islice(_WORD.finditer(rest), 2)))
-        took, loss, clock = _TOOK.search(rest), _LOSS.search(rest), stamp_of(prefix)
-        seconds = math.nan if took is None else value_of(took["clock"] or took["seconds"] or took["bare"], "clock")
-        records.kept.append(
-            _Line(
-                first_line + row, words, starts, int(found["epoch"]), int(found["last"] or 0),
-                math.nan if clock is None else clock, seconds, value_of(loss["loss"], "decimal") if loss else math.nan,
-            )
-        )  # fmt: skip
-    for row in block.holding(block.filled, (b"Error", b"Interrupt", b"Traceback", b"Killed", b"CANCELLED")).tolist():
+            kept += _others(block, own, first_line, model)
+        else:
+            kept += _epochs(block, np.array(own), first_line, prefix, found)
+    for each in sorted(kept, key=itemgetter(0)):
+        whole = _with_epoch(each, records.kept) if isinstance(each, _Below) else each
+        if whole is not None:
+            records.kept.append(whole)
+    faults = [word for word in (b"Error", b"Interrupt", b"Traceback", b"Killed", b"CANCELLED") if word in text]
+    for row in block.holding(block.filled, faults).tolist() if faults else ():
         bare, prefix = strip_prefix(block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace"))
         fault = fault_in(bare, prefix, first_line + row)
         if fault is not None:
             records.events.append(fault)
+
+
+def _epochs(block: Block, rows: Ints, first_line: int, prefix: str, found: re.Match[str]) -> Iterator[_Line]:
+    """Lines of epochs of one kind, by what was found in the first of them behind its prefix."""
+    starts, rest = block.starts[rows], found["rest"]
+    before = prefix + found.string[: found.start("rest")]
+
+    def figures(match: re.Match[str] | None, name: str, before: str, kind: str = "decimal") -> Floats:
+        """What stands on each line where this group stands on the first, behind what is before the searched text."""
+        if match is None or match[name] is None:
+            return np.full(len(rows), math.nan)
+        skipped = (before + match.string[: match.start(name)]).encode("utf-8", UNDECODED)
+        begins = starts + len(skipped)
+        return read_values(block, begins, begins + len(match[name].encode()), kind)
+
+    took_s = np.full(len(rows), math.nan)
+    for each in _TOOK.finditer(rest):
+        values = figures(each, each.lastgroup or "", before, "clock" if each["clock"] else "decimal")
+        if each["bare"]:
+            values[values < 1] = math.nan
+        took_s = np.where(np.isnan(took_s), values, took_s)
+    learnt, loss = _LEARNT.search(found.string), _LOSS.search(rest)
+    words = (found.string[: found.start("epoch")].lower(), *(word[0] for word in islice(_WORD.finditer(rest), 2)))
+    starting = found["starts"] is not None or learnt is None
+    epoch, last = (np.nan_to_num(figures(found, name, prefix)).astype(np.int64) for name in ("epoch", "last"))
+    columns = (epoch, last, clocks_of(block, starts, prefix), took_s, figures(loss, "loss", before))
+    lists = (column.tolist() for column in columns)
+    return map(_Line, (rows + first_line).tolist(), repeat(words), repeat(starting), *lists)
+
+
+def _others(block: Block, rows: list[int], first_line: int, model: str) -> Iterator[_Kept | _Below]:
+    """What lines of one kind say that are of no epoch."""
+    bare, prefix = strip_prefix(model)
+    learnt = _LEARNT.search(bare) is not None
+    if not (_TOTAL.match(bare) or _DONE.match(bare) or _BELOW.match(model)):
+        yield from (_Learnt(first_line + row) for row in rows if learnt)
+        return
+    for row in rows:
+        line = block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace")
+        bare, prefix = strip_prefix(line)
+        total_s, below = _total_in(bare), _BELOW.match(line)  # its time looks like a prefix
+        done_s = stamp_of(prefix) if _DONE.match(bare) else None
+        if done_s is not None:
+            yield _Done(first_line + row, done_s)
+        if below is not None:
+            loss = _LOSS.search(below["results"])
+            lost = value_of(loss["loss"], "decimal") if loss else math.nan
+            yield _Below(first_line + row, float(below["seconds"]), lost)
+        elif total_s > 0:
+            yield _Total(first_line + row, total_s)
+        elif learnt and math.isnan(total_s) and done_s is None:
+            yield _Learnt(first_line + row)
+
+
+def _with_epoch(below: _Below, kept: list[_Kept]) -> _Line | _Learnt:
+    """The results with the number that stands above; the save of the epoch may stand between the two."""
+    own = [each for each in kept[-2:] if isinstance(each, _Line)]
+    above = next((each for each in reversed(own) if each.starts or each.kind == _RESULTS), None)
+    if above is None or not above.starts:
+        return _Learnt(below.line)
+    return above._replace(line=below.line, kind=_RESULTS, starts=False, took_s=below.took_s, loss=below.loss)
 
 
 def finish(first_line: int, records: Records) -> None:
@@ -178,22 +230,23 @@ def finish(first_line: int, records: Records) -> None:
         totals = [(run, total) for run, total in totals if len(run) > 1 or run[0].line in starts]
     planned = [each for each in kept if isinstance(each, _Line) and each.last]
     for run in runs:
-        lasts = [each.last for each in planned if each.line <= run[-1].line]
-        if lasts:
-            records.events.append(Fact(run[0].line, "max_iters", max(lasts[-1], run[-1].epoch + numbers)))
+        above = bisect_right(planned, run[-1].line, key=itemgetter(0))
+        if above:
+            last = max(planned[above - 1].last, run[-1].epoch + numbers)
+            records.events.append(Fact(run[0].line, "max_iters", last))
     for run, total in totals:
         records.events.append(Fact(run[-1].line, "told_s", total.took_s))
         records.events += [Fact(total.line, name, True) for name in ("ended", OVER)]
     if printed:
-        for each in ends:
-            records.add_row(
-                line=each.line, number=each.epoch + numbers, time_s=each.took_s, loss=each.loss, stamp_s=each.clock_s
-            )
+        rows = [(each.epoch + numbers, each.took_s, each.loss, each.clock_s, each.line) for each in ends]
+        number, took_s, loss, clock_s, line = np.array(rows).T
+        counts = {"number": number.astype(np.int64), "line": line.astype(np.int64)}
+        records.add_rows(**counts, time_s=took_s, loss=loss, stamp_s=clock_s)
         records.events += [Fact(run[0].line, "process", run[0].line, header=True) for run in runs[1:]]
         return
     for run in runs:
-        for each in run:
-            records.keep_row(ROWS, each.line, each.epoch + numbers, each.clock_s, each.loss)
+        line, epoch, clock_s, loss = np.array([(each.line, each.epoch, each.clock_s, each.loss) for each in run]).T
+        records.keep(ROWS, line, epoch + numbers, clock_s, loss)
         start = starts.get(run[0].line)
         if start is not None:
             records.keep_row(STARTS, start.line, start.clock_s)
@@ -217,12 +270,18 @@ def _divided(lines: list[_Line]) -> list[list[_Line]]:
     return [lines[begin:end] for begin, end in pairwise([0, *begins, len(lines)])]
 
 
+def _between(kept: list[_OneKind], begin: float, end: float) -> list[_OneKind]:
+    """What stands on the lines from here to there."""
+    return kept[bisect_left(kept, begin, key=itemgetter(0)) : bisect_left(kept, end, key=itemgetter(0))]
+
+
 def _starts(runs: list[list[_Line]], kept: list[_Kept]) -> dict[int, _Line]:
     """With which line each run starts, by its first line; without those that have none."""
     lines = [each for each in kept if isinstance(each, _Line) and each.starts and math.isfinite(each.clock_s)]
     starts, above = {}, -1
     for run in runs:
-        own = [each for each in lines if above <= each.line < run[0].line and each.epoch == run[0].epoch]
+        between = _between(lines, above, run[0].line)
+        own = [each for each in between if each.epoch == run[0].epoch]
         above = run[-1].line
         if own:  # a process that ended in its first epoch may have printed the same line before
             starts[run[0].line] = [each for each in own if each.kind == own[0].kind][-1]
@@ -235,7 +294,7 @@ def _with_totals(runs: list[list[_Line]], kept: list[_Kept]) -> list[tuple[list[
     found = []
     for run, following in zip(runs, [*runs[1:], None], strict=True):
         end = following[0].line if following else math.inf
-        own = [each for each in totals if run[0].line <= each.line < end]
+        own = _between(totals, run[0].line, end)
         if len({each.took_s for each in own}) != 1 or own[0].line < run[-1].line:
             return []
         found.append((run, own[0]))
@@ -301,7 +360,8 @@ def _is_running(took_s: list[float]) -> bool:
 
 def _contradicts(lines: list[_Line]) -> bool:
     """Whether the clock in front of the lines shows that their times are in another unit than seconds."""
-    ratios = sorted((b.clock_s - a.clock_s) / b.took_s for a, b in pairwise(lines) if b.epoch > a.epoch)
+    timed = [(a, b) for a, b in pairwise(lines) if b.took_s > 0 and b.epoch > a.epoch]
+    ratios = sorted((b.clock_s - a.clock_s) / b.took_s for a, b in timed)
     middle = ratios[len(ratios) // 2] if ratios else math.nan
     return middle > 10 or middle < 0.1
 

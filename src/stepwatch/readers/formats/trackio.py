@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 _History = list[dict[str, object]]
+_JSON = json.JSONDecoder()
 
 
 def sniff(head: bytes) -> float:
@@ -58,33 +59,30 @@ def _runs(data: bytes) -> tuple[dict[str, _History], dict[str, dict[str, object]
         database.deserialize(data[:18] + b"\x01\x01" + data[20:])
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         histories: dict[str, _History] = {}
-        for row in _rows(database, "metrics"):
-            values, stamp = _object(row.get("metrics")), _seconds(row.get("timestamp"))
+        for run_id, run_name, metrics, timestamp, step in _rows(database, "metrics", "metrics", "timestamp", "step"):
+            stamp = _seconds(timestamp)
             if stamp is not None:
-                history = histories.setdefault(_run_of(row), [])
-                history.append(values | {"_timestamp": stamp, "_step": row.get("step")})
-        configs = {}
-        if "configs" in tables:
-            configs = {_run_of(row): _object(row.get("config")) for row in _rows(database, "configs")}
-    return histories, configs
+                row = _object(metrics)
+                row["_timestamp"], row["_step"] = stamp, step
+                histories.setdefault(str(run_id or run_name), []).append(row)
+        configs = _rows(database, "configs", "config") if "configs" in tables else ()
+        return histories, {str(run_id or name): _object(config) for run_id, name, config in configs}
 
 
-def _rows(database: sqlite3.Connection, table: str) -> list[dict[str, object]]:
-    found = database.execute(f"SELECT * FROM {table} ORDER BY rowid")
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found]
-
-
-def _run_of(row: dict[str, object]) -> str:
-    return str(row.get("run_id") or row.get("run_name"))
+def _rows(database: sqlite3.Connection, table: str, *columns: str) -> sqlite3.Cursor:
+    """The run of each row by its number and its name, and these columns; None for one that the table does not have."""
+    there = {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
+    wanted = ", ".join(name if name in there else "NULL" for name in ("run_id", "run_name", *columns))
+    return database.execute(f"SELECT {wanted} FROM {table} ORDER BY rowid")
 
 
 def _object(text: object) -> dict[str, object]:
     try:
-        found = json.loads(text) if isinstance(text, (str, bytes)) else None
+        plain = (text.decode() if isinstance(text, bytes) else str(text)).strip()
+        found, end = _JSON.raw_decode(plain)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
+        return {}
+    return found if isinstance(found, dict) and end == len(plain) else {}
 
 
 def _seconds(text: object) -> float | None:

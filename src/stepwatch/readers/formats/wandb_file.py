@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from stepwatch.readers.formats.wandb import CARD, step_key
 from stepwatch.readers.formats.wandb_records import Recorded, decode
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Evaluation, Fact, Run, Timing, Traits, UnreadLines
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Run, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, Origin, Settings
 from stepwatch.sources import is_wandb_file
 
@@ -125,13 +127,17 @@ def tell(
     first_line: int = 0,
 ) -> None:
     """The rows of a history: numbers by name, each row with its step and its time."""
-    keys = {key for row in history for key in row}
-    counter = step_key(keys)
+    counter = step_key(_keys(history))
     if counter is None:
         counter = _ROW
         if _counts_epochs(history, config):
             return
     tell_scalars(_scalars(history, counter), config, started_s, records, first_line)
+
+
+def _keys(history: list[dict[str, object]]) -> list[str]:
+    """All of them, as they first come; most rows have the same."""
+    return [*dict.fromkeys(key for keys in dict.fromkeys(map(tuple, history)) for key in keys)]
 
 
 def counts_by_steps(keys: Iterable[str], config: dict[str, object]) -> bool:
@@ -153,7 +159,8 @@ def _counts_epochs(history: list[dict[str, object]], config: dict[str, object]) 
     """Whether there is one row for each epoch: how long a step takes cannot be known from them."""
     if _epochs(history):
         return True
-    losses = [row for row in history if any("loss" in key.lower() for key in row)]
+    named = {key for key in _keys(history) if "loss" in key.lower()}
+    losses = [row for row in history if not named.isdisjoint(row)]
     if len(losses) > 1 and all(isinstance(row.get("epoch"), (int, float)) for row in losses):
         return False
     planned = _planned(config)
@@ -169,13 +176,12 @@ def _planned(config: dict[str, object]) -> int | None:
 
 def _epochs(history: list[dict[str, object]]) -> list[int | None]:
     """The epoch of each row; none where no key counts them, or the loss is logged more often."""
-    key = next((key for row in history for key in row if key.lower() == "epoch"), "")
+    keys = _keys(history)
+    key = next((key for key in keys if key.lower() == "epoch"), "")
     told = [row.get(key) for row in history]
     known = [epoch for epoch in told if isinstance(epoch, (int, float))]
-    trained = [
-        place for place, row in enumerate(history)
-        if any("loss" in name.lower() and not EVALUATION.search(name) for name in row)
-    ]  # fmt: skip
+    losses = {name for name in keys if "loss" in name.lower() and not EVALUATION.search(name)}
+    trained = [place for place, row in enumerate(history) if not losses.isdisjoint(row)]
     each = [epoch for epoch, _ in groupby(known)]
     # A fall to the first is another training, and the last one may not have come to the row that has the number.
     rises = all(after > before or after <= each[0] for before, after in pairwise(each))
@@ -189,24 +195,55 @@ def _epochs(history: list[dict[str, object]]) -> list[int | None]:
     return filled[::-1] if late else filled
 
 
+class _Column(NamedTuple):
+    """The numbers under one key of a history."""
+
+    rows: Ints
+    values: Floats
+
+    @classmethod
+    def of(cls, rows: list[int], values: list[object]) -> _Column:
+        if {*map(type, values)} != {float}:  # most are
+            kept = [(row, value) for row, value in zip(rows, values, strict=True) if _is_number(value)]
+            rows, values = [row for row, _ in kept], [value for _, value in kept]
+        return cls(np.array(rows, np.int64), np.array(values, np.float64))
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 1e300)
+
+
+def _columns(history: list[dict[str, object]]) -> dict[str, _Column]:
+    """By key, as they first come."""
+    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, row in enumerate(history):
+        alike[(*row,)].append(place)
+    rows: dict[str, list[int]] = defaultdict(list)
+    values: dict[str, list[object]] = defaultdict(list)
+    for keys, places in alike.items():
+        for key, column in zip(keys, zip(*[history[place].values() for place in places], strict=True), strict=True):
+            rows[key] += places
+            values[key] += column
+    return {key: _Column.of(rows[key], values[key]) for key in rows}
+
+
 def _scalars(history: list[dict[str, object]], counter: str) -> Scalars:
     """As of an event file. A row without its counter is at the step of the row before."""
-    tags: dict[str, int] = {}
-    rows: list[tuple[int, float, float, float]] = []
-    step = 0.0
-    for row in history:
-        wall, at = row.get(_TIME), row.get(counter)
-        if isinstance(at, (int, float)):
-            step = float(at)
-        if not isinstance(wall, (int, float)):
-            continue
-        for key, value in row.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not key.startswith("_"):
-                rows.append((tags.setdefault(key, len(tags)), step, float(wall), float(value)))
-    table = np.array(rows, np.float64).reshape(-1, 4)
-    table = table[np.isfinite(table[:, 1:3]).all(axis=1) & (np.abs(table[:, 1]) < 1e15)]
-    table = table[np.argsort(table[:, 2], kind="stable")]
-    return Scalars(list(tags), table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], table[:, 3])
+    columns = _columns(history)
+    none = _Column.of([], [])
+    counts, times = columns.get(counter, none), columns.get(_TIME, none)
+    known = np.zeros(len(history), np.int64)
+    known[np.sort(counts.rows)] = np.arange(1, len(counts.rows) + 1)
+    step = np.append(0.0, counts.values[np.argsort(counts.rows)])[np.maximum.accumulate(known)]
+    wall = np.full(len(history), math.nan)
+    wall[times.rows] = times.values
+    tags = {key: column for key, column in columns.items() if not key.startswith("_") and len(column.rows)}
+    tag = np.repeat(np.arange(len(tags)), [len(column.rows) for column in tags.values()])
+    rows, value = (np.concatenate(parts) for parts in zip(none, *tags.values(), strict=True))
+    kept = np.flatnonzero(np.isfinite(wall[rows]) & (np.abs(step[rows]) < 1e15))
+    kept = kept[np.lexsort((rows[kept], wall[rows[kept]]))]
+    rows = rows[kept]
+    return Scalars([*tags], tag[kept], step[rows].astype(np.int64), wall[rows], value[kept])
 
 
 def _settings(config: dict[str, object], wall_s: float) -> Text:

@@ -16,6 +16,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _DIGITS = b"0123456789"
+UNDECODED = "surrogateescape"  # so that letters of a line can be counted in its bytes, whatever they are
 _PADDING = 64  # bytes behind the block, so that no load of eight bytes leaves it
 
 

@@ -31,7 +31,7 @@ from stepwatch.readers.text.block import (
     read_int,
     read_number,
 )
-from stepwatch.readers.text.line import Found, Line
+from stepwatch.readers.text.line import Found, Line, value_of
 from stepwatch.readers.text.stamps import Prefix, skip_spaces, strip_prefix
 
 LONGEST_LINE = 4000  # bytes of a line that are looked at
@@ -148,6 +148,14 @@ _FIGURES: dict[str, Callable[[Block, Ints], tuple[Mask, Ints, Floats]]] = {
     "clock": read_clock,
     "duration": read_duration,
 }
+
+
+def read_values(block: Block, begins: Ints, ends: Ints, kind: str) -> Floats:
+    """The figures between these places; nan where there is none."""
+    fits, stops, values = _FIGURES[kind](block, begins)
+    for row in np.flatnonzero(~fits | (stops != ends)).tolist():
+        values[row] = value_of(block.text[begins[row] : ends[row]].decode("utf-8", "replace"), kind)
+    return values
 
 
 # --- from one line to the steps of all ----------------------------------------------------------------------------

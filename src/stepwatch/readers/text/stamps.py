@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.text.block import Block, Floats, Ints, Mask, bytes_equal, eight_digits
+from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, Mask, bytes_equal, eight_digits
 from stepwatch.run import repeated
 
 _TIME_OF_DAY = (
@@ -170,7 +171,7 @@ def read_stamps(block: Block, starts: Ints, prefix: bytes) -> tuple[Mask, Floats
     date, found = next(((date, found) for date in _DATES if (found := date.shape.search(prefix))), (None, None))
     if date is None or found is None or _HALF_DAY.search(prefix):
         # A clock of another form is for the patterns.
-        return np.full(len(starts), stamp_of(prefix.decode()) is None), None
+        return np.full(len(starts), stamp_of(prefix.decode("utf-8", "replace")) is None), None
     at = starts + found.start()
     fits, days = _read_dates(block, at, date)
     time = at + date.width + 1
@@ -189,6 +190,17 @@ def read_stamps(block: Block, starts: Ints, prefix: bytes) -> tuple[Mask, Floats
         pointed &= places > 0
         seconds = seconds + np.where(pointed, fraction / _TENS[places], 0.0)
     return fits, seconds
+
+
+def clocks_of(block: Block, starts: Ints, prefix: str) -> Floats:
+    """The clock in each of these prefixes, which differ from the one given in their digits alone; nan for none."""
+    letters = prefix.encode("utf-8", UNDECODED)
+    fits, stamps = read_stamps(block, starts, letters)
+    clocks = np.full(len(starts), math.nan) if stamps is None else stamps
+    for row in np.flatnonzero(~fits).tolist():
+        stamp = stamp_of(block.text[starts[row] : starts[row] + len(letters)].decode("utf-8", "replace"))
+        clocks[row] = math.nan if stamp is None else stamp
+    return clocks
 
 
 def _read_dates(block: Block, at: Ints, date: _Date) -> tuple[Mask, Ints]:

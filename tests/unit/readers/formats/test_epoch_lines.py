@@ -267,3 +267,13 @@ def test_a_clock_shows_that_a_time_without_a_unit_is_not_in_seconds() -> None:
 def test_the_time_of_a_batch_or_in_another_unit_is_not_that_of_the_epoch(time: str) -> None:
     with pytest.raises(NoIterations):
         runs_of(*(f"Epoch {n} {time} loss: 0.5" for n in range(1, 11)))
+
+
+def test_epochs_that_took_no_second_have_no_time() -> None:
+    with pytest.raises(NoIterations):
+        runs_of(*(f"Epoch {n}/9 loss 0.5 took 0s" for n in range(1, 6)))
+
+
+def test_results_of_a_cut_epoch_do_not_hide_those_that_follow() -> None:
+    (run,) = runs_of("31s - loss: 0.5", *(line for n in range(2, 7) for line in (f"Epoch {n}/9", f"3{n}s - loss: 0.5")))
+    assert run.iterations.time_s.tolist() == [32, 33, 34, 35, 36]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -118,8 +119,9 @@ class NotebookFormat(LineFormat):
                 records.events += [Fact(int(over[0]), OVER, True)]
             number = np.minimum(number, training.done)
             evaluated = own[:, 4] > 0
-            for (line, *_, val_loss), at in zip(own[evaluated].tolist(), number[evaluated].tolist(), strict=True):
-                records.events.append(Evaluation(int(line), at, val_loss=None if math.isnan(val_loss) else val_loss))
+            losses = (None if math.isnan(loss) else loss for loss in own[evaluated, 5].tolist())
+            places = own[evaluated, 0].astype(np.int64).tolist(), number[evaluated].tolist()
+            records.events += map(Evaluation, *places, repeat(None), losses)
             if not training.ended:  # an error before a training, or after its end, is that of another cell
                 records.events += [fault for fault in faults if label[0] < fault.line < end]
             lines, loss = own[:, 0].astype(np.int64), own[:, 3]

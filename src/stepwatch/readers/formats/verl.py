@@ -7,8 +7,11 @@ taken out of the step.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 
@@ -18,10 +21,11 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, median
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
-from stepwatch.readers.text.block import Block, Ints
+from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.shape import ONE_DIGIT
+from stepwatch.readers.text.stamps import clocks_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits
 
 _TIMED = b"timing_s/step:"
@@ -29,7 +33,7 @@ _STEP = Pattern(rb"(?<![\w/])step:(\d{1,12}) - ")
 _VALUE = rb":(?:np\.\w{1,12}\()?([-+]?[\d.]{1,30}(?:[eE][-+]?\d{1,3})?)"
 _PARTS = Pattern(rb"timing_s/(\w{1,60})" + _VALUE)
 _ONE = Pattern(_VALUE)
-_BESIDE = frozenset({"start_profile", "stop_profile"})
+_BESIDE = frozenset({b"start_profile", b"stop_profile"})
 _TESTING, _SAVING = "testing", "save_checkpoint"
 _PART, _CARDS = "part/", "cards"
 
@@ -45,8 +49,12 @@ class _Verl(LineFormat):
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         """Lines of steps are longer than a pattern looks at, and their parts have any name."""
         lines = block.holding(left, (b"step:",))
-        read = [index for index in lines.tolist() if _read_step(block.line(index), numbers[index].item(), records)]
-        super().read_block(block, block.without(left, np.array(read, np.int64)), numbers, records)
+        found = [_STEP.search(line) for line in block.lines(lines)]
+        lines = lines[[each is not None for each in found]]
+        steps = [each for each in found if each is not None]
+        stamps = _stamps(block, lines, steps)
+        read = map(_read_step, steps, numbers[lines].tolist(), stamps.tolist(), repeat(records))
+        super().read_block(block, block.without(left, lines[list(read)]), numbers, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
@@ -55,23 +63,34 @@ class _Verl(LineFormat):
             records.events.append(Fact(line=int(cards[0, 0]), name="world_size", value=round(median(cards[:, 1])) or 1))
 
 
-def _read_step(line: bytes, number: int, records: Records) -> bool:
-    found = _STEP.search(line)
-    if found is None:
-        return False
-    at, begin = int(found[1]), found.end()
+def _stamps(block: Block, lines: Ints, steps: list[re.Match[bytes]]) -> Floats:
+    """The clocks in front of the steps: all at once of those that begin alike."""
+    heads: dict[bytes, list[int]] = {}
+    for place, step in enumerate(steps):
+        heads.setdefault(step.string[: step.start()].translate(ONE_DIGIT), []).append(place)
+    stamps = np.full(len(lines), np.nan)
+    for head, places in heads.items():
+        if b":" in head:
+            prefix = strip_prefix(steps[places[0]].string[:200].decode("utf-8", UNDECODED))[1]
+            stamps[places] = clocks_of(block, block.starts[lines[places]], prefix)
+    return stamps
+
+
+def _read_step(found: re.Match[bytes], number: int, stamp: float, records: Records) -> bool:
+    line, at, begin = found.string, int(found[1]), found.end()
     if at > LARGEST_KEPT:
         return False
-    clock = b":" in line[: found.start()]
-    stamp = stamp_of(strip_prefix(line[:200].decode("utf-8", "replace"))[1]) if clock else None
-    parts = {each[1].decode(): _float(each[2]) for each in _PARTS.compiled.finditer(line, begin)}
-    parts = {name: took for name, took in parts.items() if 0 <= took <= LONGEST_TIME_S and name not in _BESIDE}
+    parts = {
+        name.decode(): took
+        for name, text in _PARTS.compiled.findall(line, begin)
+        if 0 <= (took := _float(text)) <= LONGEST_TIME_S and name not in _BESIDE
+    }
     whole, testing = parts.pop("step", 0.0), parts.pop(_TESTING, None)
-    saving = parts.pop(_SAVING, None)
+    saving, clock = parts.pop(_SAVING, None), None if math.isnan(stamp) else stamp
     if testing is not None or b" - val" in line or line.startswith(b"val", begin):
-        records.events.append(Evaluation(line=number, at=at, took_s=testing, stamp_s=stamp))
+        records.events.append(Evaluation(line=number, at=at, took_s=testing, stamp_s=clock))
     if saving is not None:
-        records.events.append(Checkpoint(line=number, at=at, took_s=saving, stamp_s=stamp))
+        records.events.append(Checkpoint(line=number, at=at, took_s=saving, stamp_s=clock))
     if not whole:
         return testing is not None or at == 0
     step = whole - (saving or 0.0)
@@ -81,9 +100,9 @@ def _read_step(line: bytes, number: int, records: Records) -> bool:
     tokens, per_s, loss = (
         _value(line, name) for name in (b"perf/total_num_tokens", b"perf/throughput", b"actor/pg_loss")
     )
-    row = {"loss": loss, "reported_tokens_per_s": tokens / whole}
-    row |= {"stamp_s": stamp} if stamp is not None else {}
-    records.add_row(line=number, number=at, time_s=max(step, 1e-6), **row)
+    records.add_row(
+        line=number, number=at, time_s=max(step, 1e-6), loss=loss, reported_tokens_per_s=tokens / whole, stamp_s=stamp
+    )
     for name, took in parts.items():
         records.keep_row(_PART + name, number, took)
     if per_s * whole > 0 and 0.5 <= tokens / (per_s * whole) <= bounds.SETTINGS["world_size"].high:

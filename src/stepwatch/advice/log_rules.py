@@ -13,6 +13,7 @@ from stepwatch.advice.case import Case, Effect, Proposal, Rule
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED
 from stepwatch.analysis.findings import SLEEP_RATIO, shows_events
+from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.throughput import workload_of
 from stepwatch.analysis.waiting import data_share, late_s
@@ -32,7 +33,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
     known = a.costs.step_known and a.costs.step_s.mid > 0 and np.isfinite(a.goodput.wall_s)
     if not known or not len(a.run.iterations):
         return None
-    settings, gpu = _settings(a), a.throughput.gpu
+    settings, gpu, parts_s = _settings(a), a.throughput.gpu, a.goodput.parts_s
     workload = workload_of(a.run, gpu) if gpu is not None and a.throughput.possible else None
     if workload is not None and gpu is not None and a.expected is not None:
         far_slower = a.costs.step_s.mid > 2.0 * a.expected.step_s.high  # far slower than expected
@@ -45,7 +46,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         measured=frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED),
         gpu=gpu,
         workload=workload,
-        lost_s=Interval.exactly(max(a.goodput.parts_s["unexplained"], 0.0) + stalled_s(a)),
+        lost_s=Interval.exactly(max(parts_s["unexplained"], 0.0) + parts_s.get(START, 0.0) + stalled_s(a)),
         cards=max(cards or 1, a.throughput.cards),
         n_params=a.run.saved_params or settings.number("n_params"),
         improvements=_improvements(a),

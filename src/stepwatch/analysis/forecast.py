@@ -65,8 +65,7 @@ def future_step(
     beyond = 1.0
     if goodput.by_clock and goodput.steps_s > 0:
         # What the clock of the lines shows beyond the printed times goes on as well.
-        unexplained = goodput.parts_s["unexplained"] - goodput.before_s
-        beyond = 1 + unexplained / goodput.steps_s
+        beyond = 1 + goodput.parts_s["unexplained"] / goodput.steps_s
     factor = costs.mean_ratio * max(beyond, costs.device_ratio)
     recent = times[-200:]  # enough for a median, few enough to be the level of now
     statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))

@@ -121,6 +121,7 @@ def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) ->
 
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
 DATA = "data"  # a part of its own where the log shows how long the steps wait for it
+START = "start"  # a part of its own in a record: from the start of the program to its first phase
 
 # How far the printed times of a synchronised single card are from the wall: 1 % on runs with an independent clock.
 BASE_DOUBT = 0.012
@@ -163,8 +164,6 @@ class Goodput:
     doubts: tuple[str, ...] = ()
     unsynchronised: float = 0.0
     """How much longer than printed an iteration may be, since the printed time does not wait for the device."""
-    before_s: float = 0.0
-    """Of the unexplained part, what lay before the first recorded phase: it does not come again."""
 
     @property
     def steps_s(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, Rule
-from stepwatch.analysis.goodput import DATA, Goodput, Split, no_parts
+from stepwatch.analysis.goodput import DATA, START, Goodput, Split, no_parts
 from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
 from stepwatch.messages import Message
@@ -39,7 +39,7 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
 
 
 def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
-    """Every part as it was timed; what no phase covers is unexplained. Phases do not overlap: they bound the span."""
+    """Every part as it was timed; what no phase covers is the start, then unexplained. Phases do not overlap: they bound the span."""
     assert run.span is not None
     parts = no_parts(costs)
     parts["step"] = float(split.column_s("step").sum())
@@ -58,14 +58,14 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
     parts["checkpoint"] = sum(save.took_s or 0.0 for save in run.checkpoints)
     known = sum(parts.values())
     wall = max(run.span.ended_s - run.span.started_s, known)
-    parts["unexplained"] = wall - known
+    parts[START] = min(run.span.begun_s - run.span.started_s, wall - known)
+    parts["unexplained"] = wall - known - parts[START]
     return Goodput(
         wall_s=wall,
         interval_s=Interval.around(wall, 0.001 * wall),  # as far as a clock can be trusted
         parts_s=parts,
         iterations=len(run.iterations) + run.left_out,
         by_clock=True,
-        before_s=min(run.span.begun_s - run.span.started_s, parts["unexplained"]),
     )
 
 
@@ -93,11 +93,10 @@ def device_time(a: Analysis) -> Iterator[Finding]:
 
 
 def outside_the_phases(a: Analysis) -> Iterator[Finding]:
-    lost, before, wall = a.goodput.parts_s["unexplained"], a.goodput.before_s, a.goodput.wall_s
+    lost, wall = a.goodput.parts_s["unexplained"], a.goodput.wall_s
     if a.run.span is None or wall <= 0 or lost < 0.05 * wall:
         return
-    facts = {"lost": lost, "before": before, "between": max(lost - before, 0.0), "share": lost / wall}
-    text = Message("{lost:time}, {share:pct} of the time, lie outside the recorded phases: {before:time} before the first phase, {between:time} between and after the phases.", facts)
+    text = Message("{lost:time}, {share:pct} of the time, lie between and after the recorded phases.", {"lost": lost, "share": lost / wall})
     yield Finding("outside_phases", NOTICE, text)
 
 

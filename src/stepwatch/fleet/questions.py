@@ -22,7 +22,7 @@ from stepwatch.verdict import Status
 
 GROUPS = {"card": "gpu"}
 """What people call a column."""
-PARTS = ("step", "data", "eval", "checkpoint", "compile", "stall", "unexplained")
+PARTS = ("step", "data", "eval", "checkpoint", "compile", "start", "stall", "unexplained")
 MOST_CHANGES = 3
 MOST_WEEKS = 26
 _WEEK = "strftime(date_trunc('week', started_at), '%Y-%m-%d')"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from stepwatch.analysis.goodput import DATA, PARTS
+from stepwatch.analysis.goodput import DATA, PARTS, START
 from stepwatch.settings import KINDS, PRIVATE
 
 SCHEMA = "stepwatch.store/1"
@@ -65,7 +65,7 @@ def _runs() -> Iterator[Column]:
     yield Column("wall_s", NUMBER, "s", "wall time of the logged span")
     yield Column("wall_s_low", NUMBER, "s", "wall time: low end")
     yield Column("wall_s_high", NUMBER, "s", "wall time: high end")
-    for part in (PARTS[0], DATA, *PARTS[1:]):
+    for part in (PARTS[0], DATA, *PARTS[1:], START):
         yield Column(f"parts_{part}_s", NUMBER, "s", f"of the wall time: {part}")
     yield from _interval("total_s", "s", "forecast of the whole run")
     yield from _interval("remaining_s", "s", "forecast of what is left")
@@ -106,7 +106,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "runs": tuple(_runs()),
     "parts": (
         *_KEY,
-        Column("part", TEXT, "", "step, data, eval, checkpoint, compile, stall or unexplained"),
+        Column("part", TEXT, "", "step, data, eval, checkpoint, compile, stall, unexplained or start (what a record holds before its first phase)"),
         Column("seconds", NUMBER, "s", "of the wall time; empty where the log cannot show it"),
         Column("share", NUMBER, "0–1", "of the wall time"),
     ),

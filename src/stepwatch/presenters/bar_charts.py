@@ -154,7 +154,7 @@ def _bar_chart(
 _HATCHES = {
     "step": "", "data": "M4 0V8", "eval": "M-2 10L10 -2M-2 2L2 -2M6 10L10 6", "checkpoint": "M0 4H8",
     "stall": "M-2 -2L10 10", "regular": "M-2 6L10 6M-2 2L10 2", "pair": "M-2 10L10 -2M-2 -2L10 10",
-    "compile": "M3 4H5", "warm-up": "M3 4H5", "unexplained": "M4 0V8M0 4H8",
+    "compile": "M3 4H5", "warm-up": "M3 4H5", "start": "M0 2H8M0 6H8", "unexplained": "M4 0V8M0 4H8",
 }  # fmt: skip
 """What is drawn over the colour of a part in squares of 8 pixels, for those who see no difference between colours."""
 

@@ -13,6 +13,7 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SMALL_SHARE
 from stepwatch.analysis.forecast import HIDDEN_S, Reason
+from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.bounds import CLOCK_S
 from stepwatch.messages import Message
@@ -34,6 +35,7 @@ PART_NAMES = {
     "pair": Message("Evaluation and checkpoint"),
     "compile": Message("Compilation, warm-up"),
     "warm-up": Message("Warm-up"),
+    "start": Message("Start-up"),
     "stall": Message("Stalls"),
     "regular": Message("Regularly slow"),
     "unexplained": Message("Not explained"),
@@ -54,7 +56,7 @@ MARKS = {
 }
 PART_MARKS = {
     "step": "█", "data": "d", "eval": "e", "checkpoint": "c", "pair": "c", "compile": "0", "warm-up": "0",
-    "stall": "!", "regular": "!", "unexplained": "?",
+    "start": "s", "stall": "!", "regular": "!", "unexplained": "?",
 }  # fmt: skip
 """The characters of a bar: those of the chart, so that one legend is learned."""
 UNKNOWN = Message("–")
@@ -138,6 +140,10 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
             share=share_of(a, "eval", "checkpoint"),
         )
         rows.insert(sum(row.part in ("step", "data") for row in rows), pair)
+    start_s, share = parts_s.get(START, 0.0), share_of(a, START)
+    if share >= SMALLEST_SHOWN:
+        cost = time(start_s)
+        rows.append(PartRow(part=START, cost=cost, how=HOW["measured"], count=1, seconds=start_s, share=share))
     stalled = a.phases.of(Phase.STALL)
     slow = "regular" if a.phases.regular[stalled].all() else "stall"
     for part, name, count in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):

@@ -30,7 +30,7 @@ DARK = {
 
 PART_COLOURS = {
     "step": BLUE, "data": CYAN, "eval": ORANGE, "checkpoint": GREEN, "pair": PURPLE, "compile": OCHRE, "warm-up": OCHRE,
-    "stall": SLATE, "regular": SLATE, "unexplained": SLATE,
+    "start": PURPLE, "stall": SLATE, "regular": SLATE, "unexplained": SLATE,
 }  # fmt: skip
 
 

@@ -538,9 +538,10 @@ def test_a_device_is_behind_its_host_from_two_per_cent_on(behind: float, told: b
 
 @pytest.mark.parametrize(("share", "told"), [(0.045, False), (0.055, True)])
 def test_time_outside_of_all_phases_is_told_from_a_twentieth_on(share: float, told: bool) -> None:
-    inside = Recorded(Planted(noise=0.0, before_s=0.0, between_s=0.0)).wall_s
-    before = share / (1 - share) * inside
-    assert ("outside_phases" in recorded(before_s=before, between_s=0.0)) == told
+    inside, with_pauses = (Recorded(Planted(noise=0.0, before_s=0.0, between_s=each)).wall_s for each in (0.0, 1.0))
+    between = share / (1 - share) * inside / (with_pauses - inside)
+    assert ("outside_phases" in recorded(before_s=0.0, between_s=between)) == told
+    assert "outside_phases" not in recorded(before_s=inside, between_s=0.0)  # the start has a part of its own
 
 
 def ranks(slowest: float) -> dict[str, str]:

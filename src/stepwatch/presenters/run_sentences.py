@@ -142,8 +142,8 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         rows.insert(sum(row.part in ("step", "data") for row in rows), pair)
     start_s, share = parts_s.get(START, 0.0), share_of(a, START)
     if share >= SMALLEST_SHOWN:
-        cost = time(start_s)
-        rows.append(PartRow(part=START, cost=cost, how=HOW["measured"], count=1, seconds=start_s, share=share))
+        seen = HOW["measured"]
+        rows.append(PartRow(part=START, cost=time(start_s), how=seen, count=1, seconds=start_s, share=share))
     stalled = a.phases.of(Phase.STALL)
     slow = "regular" if a.phases.regular[stalled].all() else "stall"
     for part, name, count in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):

@@ -203,6 +203,7 @@ for line in sys.stdin:
 def test_any_number_of_ranks_has_the_losses_of_one(train: Train, place: Path) -> None:
     flags = ["--eval_interval=6", "--log_interval=1", "--gradient_accumulation_steps=6"]
     alone = losses(train(*flags, "--max_iters=12", "--out_dir=one"))
+    alone_modern = losses(train(*flags, "--max_iters=7", "--recipe=modern", "--out_dir=one_modern"))
     shared = " ".join([*flags_of(TINY), *flags, "--max_iters=7"])  # saved at its end, with 8 to come
     resumed = f"{shared} --init_from=auto --max_iters=12 --keep=2"
     lines = (
@@ -210,14 +211,16 @@ def test_any_number_of_ranks_has_the_losses_of_one(train: Train, place: Path) ->
         f"2 {shared} --out_dir=two --sharding=fsdp",
         f"3 {resumed} --out_dir=two --sharding=fsdp --activation_checkpointing=True",
         f"2 {resumed} --out_dir=ddp --sharding=fsdp",
+        f"2 {shared} --recipe=modern --out_dir=modern",
     )
     done = subprocess.run(
         [sys.executable, "-c", RANKS], input="\n".join(lines), capture_output=True, text=True, timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    *logs, rest = re.split(r"^ended.*\n", done.stdout, flags=re.M)
-    assert re.findall(r"^ended (.*)", done.stdout, re.M) == ["0 0", "0 0", "0 0 0", "0 0"], done.stderr
+    *logs, modern, rest = re.split(r"^ended.*\n", done.stdout, flags=re.M)
+    assert re.findall(r"^ended (.*)", done.stdout, re.M) == ["0 0", "0 0", "0 0 0", "0 0", "0 0"], done.stderr
     assert not rest
+    assert losses(modern) == pytest.approx(alone_modern, abs=ROUNDING)
     last = {name: alone[name] for name in ("8", "9", "10", "11", "train 12", "val 12", "12")}
     first = {name: loss for name, loss in alone.items() if name not in last}
     exact = [line["loss"] for line in recorded(place / "one" / "run.jsonl") if "step" in line]

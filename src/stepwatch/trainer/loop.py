@@ -415,7 +415,8 @@ class TrainingLoop:
         began = time.perf_counter()
         self.keeper.wait()
         self.waited[number] += time.perf_counter() - began
-        self.log.waited(number, self.waited[number])
+        if self.unsettled == number:  # else its line is there already
+            self.log.waited(number, self.waited[number])
 
     def tell_written(self) -> None:
         """The lines of saves that were finished meanwhile."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from stepwatch.advice import schedule
 from stepwatch.advice.case import NO_EFFECT, Advice, Case, Effect, Proposal, case_of_plan
+from stepwatch.advice.gains import MODERN_PARAMS, MODERN_TIME, TINY_PARAMS
 from stepwatch.estimator.simulate import NOTHING, Simulated
 from stepwatch.messages import Message
 from stepwatch.settings import Value
@@ -38,6 +39,8 @@ class AdviceList:
     case: Case
     missing: tuple[Message, ...]
     """Facts that would allow more advice, each with the way to supply it."""
+    offers: tuple[Message, ...] = ()
+    """Another training instead of a change of this one: no part of what the list saves."""
 
     def alternatives_to(self, position: int) -> tuple[int, ...]:
         """The positions of those that add little once this one is done: it acts on the same, or was the last before."""
@@ -119,6 +122,7 @@ def advice_on_case(case: Case) -> AdviceList:
         vram_after=case.vram_bytes(new),
         case=case,
         missing=tuple(_missing(case)),
+        offers=tuple(_offers(case)),
     )
 
 
@@ -175,6 +179,26 @@ def _joined(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect]:
             change["eval_iters"] = (old, max(round(both), 1))
         effect = effect.combined(advice.effect)
     return change, effect
+
+
+def _offers(case: Case) -> Iterator[Message]:
+    """recipe=modern, to small models that nanoGPT's recipe trains from scratch: larger ones were not measured."""
+    a, recipe = case.analysis, case.settings.text("recipe")
+    params = case.workload.n_params if case.workload is not None else case.n_params
+    begun = case.settings.text("init_from") or "scratch"
+    if case.levers is not None or recipe not in (None, "nanogpt") or begun != "scratch" or (a and a.run.resumed):
+        return
+    least, most = MODERN_TIME
+    if params is None or params > TINY_PARAMS or (1 - most) * case.before.step_s.mid < case.least_saving_s:
+        return
+    facts = {"least": least, "most": most, "params": MODERN_PARAMS}
+    yield Message(
+        "To try: stepwatch train --recipe=modern, another model and optimizer. Models of up to {params:big} parameters "
+        "reached the loss of nanoGPT's recipe in {least:pct} to {most:pct} of its time, with two texts on a CPU; on cards "
+        "and with larger models it was not measured. Price: nanoGPT cannot load the checkpoints. It is another training, "
+        "so no figure here counts it.",
+        facts,
+    )
 
 
 def _missing(case: Case) -> Iterator[Message]:

@@ -40,7 +40,7 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     parts: list[doc.Section] = []
     if advised is not None:
         parts += changes(advised)
-        notes += [span(advised), *advised.missing]
+        notes += [span(advised), *advised.offers, *advised.missing]
     if advised is not None and any(advised.chosen):
         draw = partial(_plot, advised)
         diff = doc.Code("\n".join(config_diff(advised.change)), "diff")

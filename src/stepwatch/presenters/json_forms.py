@@ -170,6 +170,7 @@ def _advice(answer: AdviceReport, language: str) -> dict[str, Any]:
         "command": " ".join(command_of(answer)) or None,
         "diff": [],
         "missing": [],
+        "offers": [],
         "remarks": [say(remark, language) for remark in answer.remarks],
     }
     if advised is not None:
@@ -179,6 +180,7 @@ def _advice(answer: AdviceReport, language: str) -> dict[str, Any]:
             "saves_s": interval_json(advised.saves_s),
             "diff": config_diff(advised.change),
             "missing": [say(message, language) for message in advised.missing],
+            "offers": [say(message, language) for message in advised.offers],
         }
     if found is not None:
         document |= {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -484,6 +485,22 @@ def test_the_optimizer_is_fused_where_it_takes_much_of_the_step() -> None:
     assert given("fused_adamw", on_plan(fused=False, gradient_accumulation_steps=1)).change == {"fused": (False, True)}
     assert "fused_adamw" not in rules_of(on_plan(fused=True, gradient_accumulation_steps=1))
     assert "fused_adamw" not in rules_of(on_plan(fused=False, max_iters=100))
+
+
+def test_the_modern_recipe_is_offered_to_small_models_from_scratch_and_counted_nowhere() -> None:
+    small = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 64, "vocab_size": 103, "max_iters": 50_000}
+    for own in ({}, {"recipe": "nanogpt"}):
+        found = on_plan(**small, **own)
+        (offer,) = found.offers
+        assert "recipe" not in found.change
+        assert all("recipe" not in advice.change for advice in found.advice)
+    others = ({"recipe": "modern"}, {"init_from": "resume"}, {"max_iters": 10}, {"n_layer": 12, "n_embd": 768})
+    assert not any(on_plan(**{**small, **other}).offers for other in others)
+    # The range is that of the page, which the benchmark writes.
+    page = (Path(__file__).parents[3] / "docs" / "train.md").read_text(encoding="utf-8")
+    measured = [float(share) for share in re.findall(r"^\| .*iterations, \d+ s \| \*\*([\d.]+)\*\* \|$", page, re.M)]
+    assert len(measured) == 6
+    assert (min(measured), max(measured)) == (offer.params["least"], offer.params["most"])
 
 
 # --- logging, cards ---------------------------------------------------------------------------------------------

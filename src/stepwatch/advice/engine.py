@@ -193,10 +193,10 @@ def _offers(case: Case) -> Iterator[Message]:
         return
     facts = {"least": least, "most": most, "params": MODERN_PARAMS}
     yield Message(
-        "To try: stepwatch train --recipe=modern, another model and optimizer. Models of up to {params:big} parameters "
-        "reached the loss of nanoGPT's recipe in {least:pct} to {most:pct} of its time, with two texts on a CPU; on cards "
-        "and with larger models it was not measured. Price: nanoGPT cannot load the checkpoints. It is another training, "
-        "so no figure here counts it.",
+        "To try: stepwatch train --recipe=modern, another model and optimizer. Models of up to {params:big} "
+        "parameters reached the loss of nanoGPT's recipe in {least:pct} to {most:pct} of its time, with two texts on a "
+        "CPU; on cards and with larger models it was not measured. Price: nanoGPT cannot load the checkpoints. It is "
+        "another training, so no figure here counts it.",
         facts,
     )
 

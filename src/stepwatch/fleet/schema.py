@@ -106,7 +106,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "runs": tuple(_runs()),
     "parts": (
         *_KEY,
-        Column("part", TEXT, "", "step, data, eval, checkpoint, compile, stall, unexplained or start (what a record holds before its first phase)"),
+        Column("part", TEXT, "", "step, data, eval, checkpoint, compile, stall, unexplained or start"),
         Column("seconds", NUMBER, "s", "of the wall time; empty where the log cannot show it"),
         Column("share", NUMBER, "0–1", "of the wall time"),
     ),

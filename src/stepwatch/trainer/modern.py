@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from stepwatch.trainer.adamw import AdamW
 from stepwatch.trainer.config import MODERN, PARTS, TrainConfig
 from stepwatch.trainer.loss import capped, cross_entropy
 from stepwatch.trainer.model import WEIGHT_STD, GPTConfig
@@ -220,7 +221,7 @@ def learning_rate(iteration: int, config: TrainConfig) -> float:
 # --- the optimizer ----------------------------------------------------------------------------------------------
 
 
-class MuonAndAdamW(torch.optim.AdamW):
+class MuonAndAdamW(AdamW):
     """Muon for the matrices of the layers, AdamW for all else (K. Jordan et al.; Liu et al., arXiv 2502.16982)."""
 
     def __init__(self, groups: list[dict[str, Any]], *, fused: bool) -> None:

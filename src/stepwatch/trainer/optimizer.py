@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stepwatch.trainer import modern
+from stepwatch.trainer.adamw import AdamW
 from stepwatch.trainer.config import MODERN, TrainConfig
 
 
@@ -32,7 +33,7 @@ def groups_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]
     return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
 
 
-def adamw(model: nn.Module, config: TrainConfig) -> tuple[torch.optim.AdamW, bool]:
+def adamw(model: nn.Module, config: TrainConfig) -> tuple[AdamW, bool]:
     """The optimizer, and whether it is fused: one pass over the weights instead of a dozen, where torch has it."""
     matrices, rest = groups_of(model)
     groups = [
@@ -41,12 +42,12 @@ def adamw(model: nn.Module, config: TrainConfig) -> tuple[torch.optim.AdamW, boo
     ]
     given: dict[str, Any] = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
     try:
-        return torch.optim.AdamW(groups, fused=True, **given), True
+        return AdamW(groups, fused=True, **given), True
     except RuntimeError:  # not for this device, or not in this torch
-        return torch.optim.AdamW(groups, **given), False
+        return AdamW(groups, **given), False
 
 
-def resume(optimizer: torch.optim.AdamW, saved: dict[str, Any], positions: nn.Parameter | None) -> None:
+def resume(optimizer: AdamW, saved: dict[str, Any], positions: nn.Parameter | None) -> None:
     """Takes over the moments, each held against its weight, since fused AdamW trusts their sizes; what is anything else
     than AdamW's state of these weights raises what Python raises.
 

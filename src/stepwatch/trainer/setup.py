@@ -14,6 +14,7 @@ from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, flops_per_token
 from stepwatch.trainer import optimizer as optimizers
+from stepwatch.trainer.adamw import AdamW
 from stepwatch.trainer.config import MODERN, RECIPES, TrainConfig
 from stepwatch.trainer.data import Data, open_data
 from stepwatch.trainer.distributed import Ranks
@@ -44,7 +45,7 @@ class Training:
     model: Callable[..., tuple[Tensor, Tensor | None]]
     """The model as it is called: compiled, shared among the ranks, or neither."""
     for_evaluation: Callable[..., tuple[Tensor, Tensor | None]]
-    optimizer: torch.optim.AdamW
+    optimizer: AdamW
     scaler: Any
     iteration: int = 0
     best_val_loss: float = 1e9
@@ -102,7 +103,7 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
         model.to(device.device)
     if config.activation_checkpointing:
         recompute_activations(model)
-    optimizer: torch.optim.AdamW
+    optimizer: AdamW
     if isinstance(model, ModernGPT):
         optimizer, _ = optimizer_of(model, config)
         log.say(f"recipe=modern{f' without {config.without}' if config.without else ''}: nanoGPT cannot load it")

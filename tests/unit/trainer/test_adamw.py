@@ -1,0 +1,31 @@
+"""The optimizer, and what it does not need."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from stepwatch.trainer.adamw import AdamW
+
+
+def steps_of(kind: type[torch.optim.AdamW]) -> nn.Parameter:
+    weight = nn.Parameter(torch.linspace(-1.0, 1.0, 12))
+    optimizer = kind([{"params": [weight], "weight_decay": 0.1}], lr=0.01, fused=True)
+    for turn in range(3):
+        weight.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if turn == 1:
+            optimizer.load_state_dict(optimizer.state_dict())
+    return weight
+
+
+def test_it_is_torchs_and_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = steps_of(torch.optim.AdamW)
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # to import it is an error from here on
+    with pytest.raises(ImportError):
+        steps_of(torch.optim.AdamW)
+    assert torch.equal(steps_of(AdamW), expected)

@@ -186,7 +186,7 @@ def _offers(case: Case) -> Iterator[Message]:
     a, recipe = case.analysis, case.settings.text("recipe")
     params = case.workload.n_params if case.workload is not None else case.n_params
     begun = case.settings.text("init_from") or "scratch"
-    if case.levers is not None or recipe not in (None, "nanogpt") or begun != "scratch" or (a and a.run.resumed):
+    if case.levers is not None or recipe == "modern" or begun != "scratch" or (a and a.run.resumed):
         return
     least, most = MODERN_TIME
     if params is None or params > TINY_PARAMS or (1 - most) * case.before.step_s.mid < case.least_saving_s:

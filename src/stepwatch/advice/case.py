@@ -122,8 +122,6 @@ class Advice(Proposal):
 # --- the run that advice is about -------------------------------------------------------------------------------
 
 
-# Less than this is not worth a restart, nor the reading of a sentence.
-LEAST_SHARE, LEAST_S = 0.01, MINUTE_S
 # Settings that change how fast a step is, by nanoGPT's names and in a Workload.
 SPEED = {"gradient_accumulation_steps": "grad_accum"} | {
     name: name for name in ("batch_size", "dtype", "compile", "flash", "fused", "vocab_size", "world_size")
@@ -167,7 +165,8 @@ class Case:
 
     @property
     def least_saving_s(self) -> float:
-        return max(LEAST_S, LEAST_SHARE * self.before.total_s.mid)
+        """Less is not worth a restart, nor the reading of a sentence."""
+        return max(MINUTE_S, 0.01 * self.before.total_s.mid)
 
     @cached_property
     def estimate(self) -> Estimate | None:

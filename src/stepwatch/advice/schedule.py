@@ -164,7 +164,6 @@ def skip_train_split(case: Case) -> Iterator[Proposal]:
 
 USUAL_MTBF_S = 7 * 24 * HOUR_S  # where the user gives none: one failure a week
 CLEARLY = 1.5
-TOO_VAGUE = 3.0
 # Copying to host memory: PCIe 3.0 x8 to 5.0 x16, less than the data sheets say.
 COPY_BYTES_PER_S = Interval(6 * GIGA, 12 * GIGA, 25 * GIGA)
 # torch.save on a local NVMe; slower than SLOW is a network drive, a hard disk or /mnt/c under WSL2.
@@ -206,7 +205,7 @@ def save_on_improvement(case: Case) -> Iterator[Proposal]:
     cost = case.prices.checkpoint_s
     if case.settings.flag("always_save_checkpoint") is False or case.improvements is None or cost is None:
         return
-    if cost.high > TOO_VAGUE * cost.low:  # a log that saves at every evaluation hardly shows what a checkpoint costs
+    if cost.high > 3 * cost.low:  # a log that saves at every evaluation hardly shows what a checkpoint costs
         return
     facts = {"share": case.share(case.before.checkpoint_s), "better": case.improvements.mid}
     yield Proposal(

@@ -70,12 +70,6 @@ def no_such_option(name: str, command: click.Context, settings: Iterable[str] = 
     return UsageError(Message("there is no option “{name:word}”", {"name": name}), remedy)
 
 
-def _with_language_last(args: list[str]) -> list[str]:
-    """`--lang de gpus` means `gpus --lang de`."""
-    first = 2 if args[:1] == ["--lang"] else 1 if args and args[0].startswith("--lang=") else 0
-    return [*args[first : first + 1], *args[:first], *args[first + 1 :]]
-
-
 class _Commands(Spoken, click.Group):
     """Loads a command when it is named; `stepwatch train.log` means `stepwatch explain train.log`."""
 
@@ -90,7 +84,8 @@ class _Commands(Spoken, click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         remember_language(ctx, args)
-        args = _with_language_last(args)
+        first = 2 if args[:1] == ["--lang"] else 1 if args and args[0].startswith("--lang=") else 0
+        args = [*args[first : first + 1], *args[:first], *args[first + 1 :]]  # `--lang de gpus` is `gpus --lang de`
         if args[:1] == ["help"] and not os.path.lexists("help"):
             args = [word for word in args[1:2] if word in COMMANDS or nearest(word, COMMANDS)] + ["--help"]
         if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):

@@ -18,7 +18,6 @@ from stepwatch.presenters.typesetting import cell_width, padded, wrapped
 Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 _LANGUAGE = "stepwatch.language"
-_WIDEST_TERM = 30  # as in click: what is wider has its text on the next line
 _PLACES = Pattern(r"[A-Z]+")
 # What stands for a value in usage and options. Words that are not here are the same in every language.
 _WORDS = {
@@ -87,7 +86,7 @@ class Formatter(click.HelpFormatter):
         for line in wrapped(text, self.width - self.current_indent):
             self.write(f"{'':{self.current_indent}}{line}\n")
 
-    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = _WIDEST_TERM, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         rows = list(rows)
         first = min(max(cell_width(term) for term, _ in rows), col_max) + col_spacing
         begin = " " * self.current_indent

@@ -17,7 +17,6 @@ from stepwatch.gpus import Gpu
 from stepwatch.units import Interval
 
 _DISPLAYS = frozenset({"geforce", "laptop", "desktop", "titan"})
-_MOST_SEQUENCES = 1 << 24  # more than fit any card, of one token each
 
 
 def vram_bytes(workload: Workload, gpu: Gpu | None = None) -> Interval:
@@ -64,7 +63,7 @@ def largest_batch_size(workload: Workload, gpu: Gpu) -> int | None:
     """The largest micro-batch that fits; 0 where not even one sequence does."""
     if gpu.vram_bytes is None:
         return None
-    sizes = range(1, _MOST_SEQUENCES)
+    sizes = range(1, 1 << 24)  # more than fit any card, of one token each
     return bisect_right(sizes, gpu.vram_bytes, key=lambda size: vram_bytes(replace(workload, batch_size=size), gpu).mid)
 
 

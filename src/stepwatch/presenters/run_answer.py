@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -343,8 +343,9 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
         yield doc.Command((*start, f"--run {report.worst_first[0] + 1}"), why)
     elif len(report.analyses) > 1 and not full:
         other = 0 if report.longest else 1
-        alone = _log_of(other, report, names)
-        asked = (*start, f"--run {other + 1}") if alone is None else (command, quoted_path(alone), *options)
+        found = [name for name in names if os.path.basename(name) == report.analyses[other].run.source]
+        alone = len(found) == 1 and len(names) == report.count  # each log holds one run
+        asked = (command, quoted_path(found[0]), *options) if alone else (*start, f"--run {other + 1}")
         yield doc.Command(asked, Message("To see another run:"))
     elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         why = Message("To see how much of your card is used, name it, for example:")
@@ -373,10 +374,3 @@ def given(a: Analysis) -> Iterator[str]:
             value = setting.value
             whole = isinstance(value, float) and value == int(value)
             yield f"--set {quoted(f'{name}={int(value) if whole else value}')}"
-
-
-def _log_of(number: int, report: Report, names: Sequence[str]) -> str | None:
-    """The log that holds this run alone, where each log holds one."""
-    source = report.analyses[number].run.source
-    found = [name for name in names if os.path.basename(name) == source]
-    return found[0] if len(found) == 1 and len(names) == report.count else None

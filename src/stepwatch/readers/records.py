@@ -17,7 +17,6 @@ from stepwatch.units import DAY_S
 
 MANY_ROWS = 1 << 22
 """Of which the columns are made narrow: a log of about 200 MB."""
-_MOST_PARTS = 32
 _NARROW: dict[str, Any] = {"number": np.int32, "line": np.int32, "loss": np.float32, "reported_mfu": np.float32}
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
@@ -167,7 +166,7 @@ class Records:
             for name, parts in self.columns.items():
                 narrow = [_narrowed(part, _NARROW[name]) for part in parts] if name in _NARROW else parts
                 # Thousands of small arrays, freed at the end, would leave the heap as large as they were.
-                self.columns[name] = [_joined(narrow)] if len(narrow) > _MOST_PARTS else narrow
+                self.columns[name] = [_joined(narrow)] if len(narrow) > 32 else narrow
 
     def replace_rows(self, rows: Iterations) -> None:
         """These rows instead of all that were added: what an average hid was undone, or repeats were dropped."""

@@ -27,7 +27,6 @@ _MARKS = (
     (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
 )
-_LAST_BYTES = 1 << 20  # in which the end of a process stands
 _COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 
 
@@ -104,7 +103,7 @@ def fault_of(source: Source) -> Fault | None:
     last, number = b"", 0
     for block in source.blocks():
         last += block
-        begin = last.rfind(b"\n", 0, max(len(last) - _LAST_BYTES, 0)) + 1
+        begin = last.rfind(b"\n", 0, max(len(last) - (1 << 20), 0)) + 1  # a process ends within the last of it
         number, last = number + last.count(b"\n", 0, begin), last[begin:]
     letters = [some for some in FAULT_LETTERS if some in last]
     lines = enumerate(last.split(b"\n"), start=number)
@@ -170,7 +169,6 @@ def example_in(source: Source) -> str | None:
 
 LARGEST_BYTES = 1 << 18  # configs have a few kB
 # Of all configs but JSON: Python's own parsers take the square of a line of dots or of equals signs.
-LONGEST_LINE_OF_CONFIG = 1000
 _SUFFIXES = (".yaml", ".yml", ".toml")  # files of which nobody prints a log
 _NAMES = {
     "num_hidden_layers": "n_layer", "num_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head",
@@ -209,7 +207,7 @@ def config_given(source: Source) -> ConfigGiven | None:
     import tomllib  # a log needs none
 
     by_line = (tomllib.loads, lambda text: read_config(text)[0], _yaml)
-    is_short = max(map(len, text.splitlines()), default=0) <= LONGEST_LINE_OF_CONFIG
+    is_short = max(map(len, text.splitlines()), default=0) <= 1000
     for assigned in (json.loads, *(by_line if is_short else ())):
         try:
             flat = {_NAMES.get(name, name): value for name, value in _flat(assigned(text))}

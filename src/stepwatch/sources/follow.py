@@ -21,8 +21,6 @@ from stepwatch.sources import printable, unreadable
 from stepwatch.sources.contents import READ_BYTES, packing_of
 from stepwatch.sources.plain_text import Lines
 
-_MEMORY = 64  # bytes before the place read up to: other ones there mean another file under the same name
-
 
 class Piece(NamedTuple):
     """What one look at a growing log gave."""
@@ -144,7 +142,7 @@ class GrowingFile:
                 Message("watch the plain log, or explain this one: stepwatch explain LOG"),
             )
         self._place += len(data)
-        self._before = (self._before + data)[-_MEMORY:]
+        self._before = (self._before + data)[-64:]  # other bytes there mean another file under the same name
         more = self._place < state.st_size
         self._changed_ns = -1 if more else state.st_mtime_ns
         return Piece(text=left + self._lines.feed(data), more=more, anew=anew, age_s=age)

@@ -203,19 +203,15 @@ def _notebook_parts(document: object) -> Iterator[str]:
                 shown = data if isinstance(data, dict) else {}
                 html = "".join(part for part in _listed(shown.get("text/html")) if isinstance(part, str))
                 if "<progress" in html:  # of the Hugging Face Trainer, whose bar and losses are nowhere else
-                    yield _rows_of_html(html)
+                    # As a browser copies it: tabs between the cells of a table, a line for each row.
+                    rows = (_TAG.sub("", row).strip(" ") for row in _BETWEEN_CELLS.sub("\t", html).split("\n"))
+                    yield "".join(row + "\n" for row in rows if row)
                 for text in (output.get("text"), shown.get("text/plain")):
                     yield from (part for part in _listed(text) if isinstance(part, str))
                 yield "\n".join(part for part in _listed(output.get("traceback")) if isinstance(part, str))
             yield "\n"
         if outputs:
             yield CELL_ENDS + "\n"
-
-
-def _rows_of_html(html: str) -> str:
-    """As a browser copies it: tabs between the cells of a table, a line for each row."""
-    lines = (_TAG.sub("", line).strip(" ") for line in _BETWEEN_CELLS.sub("\t", html).split("\n"))
-    return "".join(line + "\n" for line in lines if line)
 
 
 def _listed(value: object) -> list[object]:

@@ -38,7 +38,6 @@ _MEANS, _BEGINS, _EVALUATED, _TOTALS, _FINALS = "means", "begins", "evaluated", 
 _PLANNED = "max_iters"
 _LEFT_OUT = 2  # iterations at the start of a process that its timer does not count
 _LAST_DIGIT_S = 0.5e-4  # of a printed mean
-_ETA_ERROR = 0.02  # of what is left: it goes by a median of times, the line has their mean. The most in 14 runs
 
 
 class _Detectron2(LineFormat):
@@ -164,7 +163,8 @@ def _end_of(number: Floats, left: Floats, pace: Floats) -> int:
     """
     near = left <= 2 * np.nanmin(left)
     value = float(np.median((number + left)[near]))
-    doubt = _ETA_ERROR * float(np.median(left[near])) + 1 + 1 / float(np.median(pace[near]))
+    # Of what is left, the most in 14 runs: an eta goes by a median of times, the line has their mean.
+    doubt = 0.02 * float(np.median(left[near])) + 1 + 1 / float(np.median(pace[near]))
     for digits in range(len(str(int(value))), -1, -1):
         end = int(round(value / 10**digits) * 10**digits)
         if abs(end - value) <= doubt:

@@ -36,7 +36,6 @@ _RESULTS = (b"/AP", b'"AP', b"mIoU", b"/PQ")  # of its evaluators: boxes and mas
 _EVERY = 20  # iterations between two objects, and those of a median
 _ROUND = 10  # what the number of iterations is a multiple of, mostly
 _LEFT = "left"
-_WHOLE = 1e-6  # how far a count may be from a whole number by rounding
 
 
 def sniff(head: bytes) -> float:
@@ -89,7 +88,8 @@ def finish(first_line: int, records: Records) -> None:
     for row in {0, *fell.tolist(), len(rows) - 1} if len(rows) else ():
         eta = left[left[:, 0] == rows.line[row], 1]
         ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) and np.isfinite(eta[0]) else 0.5
-        if ahead == 0 or (row < len(rows) - 1 and abs(ahead - round(ahead)) < _WHOLE * max(ahead, 1.0)):
+        whole = abs(ahead - round(ahead)) < 1e-6 * max(ahead, 1.0)  # but for rounding
+        if ahead == 0 or (row < len(rows) - 1 and whole):
             end = int(rows.number[row]) + round(ahead)
             later = fell[fell > row]
             last = int(rows.number[later[0] - 1 if len(later) else -1])

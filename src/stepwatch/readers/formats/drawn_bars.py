@@ -32,7 +32,6 @@ _FIGURE = Pattern(  # a whole number is an epoch or a step, a figure has a point
 _EPOCH = Pattern(r"(?i)\bepochs?\b[^\w\n]{0,4}(?P<epoch>\d{1,6})(?: ?(?:/|of) ?(?P<last>\d{1,6}))?")
 _NUMBER = Pattern(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _WHOLE = Pattern(r"(?<![\d.])(?<!e[-+])\d+(?![\d.%]|e[-+])")
-_LONGEST_TITLE = 160
 _Key = tuple[str, tuple[str, ...], int]
 
 
@@ -127,7 +126,7 @@ def found_in(text: bytes) -> Iterator[tuple[re.Match[bytes], Title]]:
         if begin < 0:
             begin = len(text)
         for found in _BAR.compiled.finditer(text, end, begin):
-            yield found, title_of(text[end : found.start()][-_LONGEST_TITLE:])
+            yield found, title_of(text[end : found.start()][-160:])
             end = found.end()
 
 

@@ -45,7 +45,6 @@ _BEHIND = Pattern(  # what stands below a training that has returned: a word of 
     rb"|^ *\[ *\d{1,9}/\d{1,9} \d{1,3}(?::\d\d){1,2}\]"
 )
 _RESULT = Pattern(rb"""['"](?:train_runtime|eval_runtime|eval_loss)['"]: """)  # what train() and evaluate() return
-_FIRST_SHOWN = 2  # the number on the bar when its clock starts
 _HALF_A_DIGIT = 0.005  # of the rate
 
 
@@ -203,7 +202,7 @@ def _resumed_at(number: float, elapsed: float, per_s: float, rows: Ints) -> int:
     by_table = int(rows[0] - gap) if len(rows) > 1 and rows[0] > 1.5 * gap else 0
     if not per_s > 0:
         return by_table
-    by_rate = number - per_s * (elapsed + WHOLE_SECONDS) - _FIRST_SHOWN
+    by_rate = number - per_s * (elapsed + WHOLE_SECONDS) - 2  # the number on the bar when its clock starts
     doubt = 1 + _HALF_A_DIGIT * elapsed + WHOLE_SECONDS * per_s
     if by_rate <= doubt:
         return 0

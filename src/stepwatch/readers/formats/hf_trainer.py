@@ -108,8 +108,13 @@ class TrainerFormat(LineFormat):
         if bool(_AXOLOTL.search(head)) is not self.axolotl:
             return 0.0
         hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
-        if hits or not (any(sign in head for sign in _SIGNS) or _is_all_bars(head) or _holds_dictionaries_back(head)):
+        if hits:
             return float(hits)
+        if not any(sign in head for sign in _SIGNS) and not _is_all_bars(head):
+            # The bars may be those of a Trainer whose output comes later, in whole pages, while they do not.
+            written = sum(1 for _ in islice(_WRITTEN.finditer(head), 2))
+            if written < 2 or not _TRAINS.search(head):
+                return 0.0
         bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
         return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # a little before any other loop
 
@@ -170,11 +175,6 @@ class TrainerFormat(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         TrainerRows(records).tell()
-
-
-def _holds_dictionaries_back(head: bytes) -> bool:
-    """Whether the bars are those of a Trainer whose output comes later, in whole pages, while the bar does not."""
-    return sum(1 for _ in islice(_WRITTEN.finditer(head), 2)) == 2 and _TRAINS.search(head) is not None
 
 
 def _is_all_bars(head: bytes) -> bool:

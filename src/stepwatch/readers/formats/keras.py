@@ -49,7 +49,6 @@ _NUMBER_BEFORE = Pattern(rb"\b(\d{1,9})\Z")
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
 _FULL = "full"
 _NEARLY_ALL = 0.95  # of an epoch: its mean is known by then
-_WARM = 1.1  # a first epoch that is slower than this is warming up as a whole
 
 
 class _Finals(NamedTuple):
@@ -312,8 +311,8 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     doubt = WHOLE_SECONDS + unit / 2 * (total - 1)
     slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > 10 * time)
     for begin, end in pairwise([*np.flatnonzero(np.diff(epoch, prepend=epoch[0]) != 1).tolist(), len(epoch)]):
-        if end > begin + 1 and time[begin] > _WARM * np.median(time[begin + 1 : end]) + unit[begin]:
-            slow[begin] = False
+        if end > begin + 1 and time[begin] > 1.1 * np.median(time[begin + 1 : end]) + unit[begin]:
+            slow[begin] = False  # such an epoch is warming up as a whole
     # The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
     # The time per step may leave out the first step, of which only is known that it took no less than nothing.
     mean, half = elapsed / total, WHOLE_SECONDS / total

@@ -21,7 +21,7 @@ from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import fault_in, may_be_fault
-from stepwatch.readers.text.line import Found, Line
+from stepwatch.readers.text.line import Found, Line, value_of
 from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Timing, Traits, UnreadLines
@@ -113,7 +113,6 @@ _OWN_SETTINGS = frozenset(
     }
 )
 _BUSY = "busy_when_logging"
-_SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 _NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
@@ -375,8 +374,8 @@ def _read_header(rest: str, number: int, records: Records) -> bool:
     for pattern, name, header in _HEADER:
         found = pattern.match(rest)
         if found:
-            value = _scaled(found["value"])
-            if value:
+            value = value_of(found["value"], "amount")
+            if 0 < value < 1e15:
                 records.events.append(Fact(line=number, name=name, value=value, header=header))
             return True
     if rest.startswith("using fused AdamW:"):
@@ -414,16 +413,6 @@ def _read_own(rest: str, number: int, records: Records) -> bool:
     if _CARD.search(rest):
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
     return True
-
-
-def _scaled(text: str) -> float | None:
-    text = text.replace(",", "").strip()
-    scale = _SCALES.get(text[-1:].upper(), 1.0)
-    try:
-        value = float(text.rstrip("KMBkmb ")) * scale
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and 0 < value < 1e15 else None
 
 
 def _read_assignment(rest: str, number: int, records: Records) -> bool:

@@ -7,6 +7,7 @@ begin, and are taken out.
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 
 import numpy as np
 
@@ -30,7 +31,12 @@ _SAVING = Line("{any}Saving[ {name}] checkpoint")
 _SAVED = Line("{any}<checkpoint;Checkpoint> saved to ")
 _EVALUATING = Line("{any}Running evaluation for ")
 _LOSS, _RATES, _PAUSES = "loss", "rates", "pauses"
-_BEGINS, _ENDS, _EVALUATES = 0.0, 1.0, 2.0
+
+
+class _Pause(IntEnum):
+    SAVE_BEGINS = 0
+    SAVE_ENDS = 1
+    EVALUATION = 2
 
 
 class _Olmo(LineFormat):
@@ -58,7 +64,9 @@ class _Olmo(LineFormat):
         if any(statement.fits(rest) for statement in _STARTS):
             records.keep_row(STARTS, number, clock)
             return True
-        for statement, kind in ((_SAVED, _ENDS), (_SAVING, _BEGINS), (_EVALUATING, _EVALUATES)):
+        for statement, kind in (
+            (_SAVED, _Pause.SAVE_ENDS), (_SAVING, _Pause.SAVE_BEGINS), (_EVALUATING, _Pause.EVALUATION),
+        ):
             if statement.fits(rest):
                 records.keep_row(_PAUSES, number, kind, clock)
                 return True
@@ -83,13 +91,13 @@ class _Olmo(LineFormat):
 def _add_pauses(rows: np.ndarray, pauses: np.ndarray, records: Records) -> None:
     """A save lasts until it says so, an evaluation until its figures are printed under the same step again."""
     places = np.searchsorted(rows[:, 0], pauses[:, 0]) - 1
-    ends = pauses[pauses[:, 1] == _ENDS]
+    ends = pauses[pauses[:, 1] == _Pause.SAVE_ENDS]
     evaluated: set[int] = set()
     for place, (line, kind, clock) in zip(places.tolist(), pauses.tolist(), strict=True):
-        if place < 0 or kind == _ENDS:
+        if place < 0 or kind == _Pause.SAVE_ENDS:
             continue
         at = int(rows[place, 1])
-        if kind == _EVALUATES:
+        if kind == _Pause.EVALUATION:
             after = rows[place + 1] if place + 1 < len(rows) else rows[place]
             took = after[2] - clock if after[1] == at and after[0] > line else math.nan
             if at not in evaluated:

@@ -25,7 +25,6 @@ _STOPPED = Line("stopping_early: {any}train_time:{pad}{time_ms}ms step:{pad}{at}
 _FINAL = Line("final_{word} val_loss:")  # of the model that was trained
 _OWN = (b"val_bpb", b"wallclock")
 _STOPS, _FINALS, _CAP = "stops", "finals", "cap_s"
-_ROWS_OF_PACE = 3  # one of them may be where the steps become longer
 
 
 class _Golf(Modded):
@@ -81,7 +80,7 @@ class _Golf(Modded):
         # As many iterations as the rest of the time allows, at the pace of the last lines.
         own = slice(int(np.flatnonzero(np.diff(rows.number, prepend=np.inf) < 0)[-1]), None)
         spent = float((rows.time_s[own] * np.diff(rows.number[own], prepend=0)).sum())
-        pace = max(median(rows.time_s[own][-_ROWS_OF_PACE:]), 1e-6)
+        pace = max(median(rows.time_s[own][-3:]), 1e-6)  # in one of three the steps may become longer
         last = int(rows.number[-1]) + max(round((caps[-1].value - spent) / pace), 0)
         planned = [event.value for event in records.events if isinstance(event, Fact) and event.name == "max_iters"]
         if not planned or last < planned[-1]:

@@ -39,8 +39,6 @@ _WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is don
 _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
 _OF_EPOCHS = "epoch_"
 _OF_TRAINING = ("train/box", "train/cls", "train/dfl")
-_LEAST_APART = 0.01  # of the time: what is logged in two calls, one behind the other, is less
-_LEAST_LAPS = 3
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
 _AT_THE_START = "args" + _TEXT  # Hugging Face writes it when the training begins
@@ -140,7 +138,8 @@ class Events:
         took = stamps - rows.wall_s[places]
         behind = (rows.step[places] == [each.at for each in evaluations]) & (took >= 0)
         told: dict[str, object] = {"holds": frozenset({CHECKPOINT})}
-        if behind.all() and took.sum() > _LEAST_APART * (rows.wall_s[-1] - rows.wall_s[0]):
+        # What is logged in two calls, one behind the other, takes less than a hundredth of the time.
+        if behind.all() and took.sum() > 0.01 * (rows.wall_s[-1] - rows.wall_s[0]):
             evaluations = [each._replace(took_s=float(s)) for each, s in zip(evaluations, took, strict=True)]
         elif evaluations:
             told["holds"] = BOTH
@@ -174,7 +173,7 @@ class Events:
         # Steps that are counted from the beginning again in each epoch go on: all of these are equally long, and follow
         # on each other in one process. Two may be two trainings.
         begins = np.append(0, np.flatnonzero(np.diff(step) < 0) + 1)
-        if len(begins) < _LEAST_LAPS:
+        if len(begins) < 3:
             return
         first, last = step[begins], step[np.append(begins[1:], len(step)) - 1]
         pauses = wall[begins[1:]] - wall[begins[1:] - 1]
@@ -195,11 +194,8 @@ class Events:
         if (self._loss() or "").lower().startswith(_OF_EPOCHS):
             return True
         evaluated = np.isin(rows.step, [each.at for each in evaluations])
-        return len(rows.step) > 1 and bool((np.diff(rows.step) == 1).all() and evaluated.all()) and not self._has_epochs
-
-    @property
-    def _has_epochs(self) -> bool:
-        return any(tag.lower() in ("epoch", "train/epoch") for tag in self.scalars.tags)
+        has_epochs = any(tag.lower() in ("epoch", "train/epoch") for tag in self.scalars.tags)
+        return len(rows.step) > 1 and bool((np.diff(rows.step) == 1).all() and evaluated.all()) and not has_epochs
 
     def _line(self, wall_s: float) -> int:
         return self.first_line + int(np.searchsorted(self.moments, wall_s))

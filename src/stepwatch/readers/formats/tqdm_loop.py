@@ -75,10 +75,7 @@ _EVALUATES = Pattern(
 )
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
-_LONGEST_SPOKEN = 500
 _STRONGEST = 0.9  # of its claims: below one line of any other format
-_MOST_HIDDEN = 2.0  # of the time of all bars: where a training takes longer, they are not its own
-_LEAST_LOSSES = 3  # along a bar: two may be those of its beginning and its end
 _SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
 
 
@@ -161,7 +158,7 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
     spoken = Block.of(rest)
     kinds: dict[bytes, tuple[bool, bool, bool, bool]] = {}
     for row in spoken.holding(spoken.filled, _SPEAKS).tolist():
-        line = spoken.line(row)[:_LONGEST_SPOKEN]
+        line = spoken.line(row)[:500]
         kind = line.translate(ONE_DIGIT)
         if kind not in kinds:
             names_epoch = _PLACE.search(line) is not None
@@ -195,7 +192,12 @@ def finish(first_line: int, records: Records) -> None:
     if len(runs) == 1 and _COUNTS_EPOCHS.fullmatch(runs[0].title.words) and not runs[0].names:
         batches = max((int(last) for last in covered[:, 1] if last != runs[0].last), default=0)
         if batches:
-            _tell_epochs(runs[0], batches, _clocked(evaluates), records)
+            clocked = [  # from where an evaluation begins to where its results stand
+                (int(line), ended - began)
+                for (line, began, begins), (_, ended, another) in pairwise(evaluates.tolist())
+                if begins and not another and ended >= began
+            ]
+            _tell_epochs(runs[0], batches, clocked, records)
         return
     ends = [*(run.begin for run in runs[1:]), math.inf]
     begins = [-1.0, *(run.end for run in runs[:-1])]
@@ -268,7 +270,7 @@ def _is_spoken_along(bars: Bars, spoken: _Spoken, places: Floats) -> bool:
     result = spoken.about & ~spoken.heads & (rows > 0) & (rows < len(lap))
     learnt, checked = (np.unique(rows[result & kind]) - 1 for kind in (~spoken.checks, spoken.checks))
     apart = bool((np.diff([lap[row].number for row in checked.tolist()]) > 1).all())
-    return max(len(learnt), len(checked) * apart) >= _LEAST_LOSSES
+    return max(len(learnt), len(checked) * apart) >= 3  # two may be those of its beginning and its end
 
 
 def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
@@ -328,7 +330,7 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
         )
         if untitled:
             told_s = took[took[:, 0] > each.begin, 1].sum()
-            hidden = told_s >= _MOST_HIDDEN * sum(other.spent_s for other in bars)
+            hidden = told_s >= 2 * sum(other.spent_s for other in bars)  # then the bars are not the training's own
             untitled = not hidden and not _is_outrun(each, spoken)
         if _is_titled(each) or _has_loss(each) or _has_figures(each) or untitled:
             likely.append(each)
@@ -435,16 +437,6 @@ def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
     return None
 
 
-def _clocked(evaluates: Floats) -> list[tuple[int, float]]:
-    """The line of each evaluation and what it took, by the clocks where it begins and where its results stand."""
-    pairs = zip(evaluates[:-1].tolist(), evaluates[1:].tolist(), strict=True)
-    return [
-        (int(line), ended - began)
-        for (line, began, begins), (_, ended, another) in pairs
-        if begins and not another and ended >= began
-    ]
-
-
 def _tell_epochs(training: Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
     """A bar of the epochs alone, with all that ran in them; evaluations taken out where each of them is known."""
     draws = [draw for draw in training.laps[-1] if draw.number > 0]
@@ -510,18 +502,14 @@ def _tell(training: Bars, validations: list[Bars], planned: list[int], places: F
     records.events += _filled(_merged(evaluations), epochs, training.last)
     begun = int(line[0])
     facts: dict[str, int] = {"averaged": 1, "first_covers": int(number[0])}
-    if not planned and not len(places) and len(laps) == 1 and _counts_all(training):
+    counts_steps = _has_figures(training) or _STEPS.search(training.title.words)  # of the whole training
+    if not planned and not len(places) and len(laps) == 1 and counts_steps:
         planned = [1]
     if planned and max(planned) > epochs[-1]:
         facts["max_iters"] = max(planned) * training.last
         if whole[-1] >= facts["max_iters"]:
             records.events.append(Fact(training.end, OVER, True))
     records.events += [Fact(begun, name, value) for name, value in facts.items()]
-
-
-def _counts_all(bars: Bars) -> bool:
-    """Whether the title is that of one bar for the whole training: of steps, not of an epoch."""
-    return _has_figures(bars) or _STEPS.search(bars.title.words) is not None
 
 
 def _filled(evaluations: list[Evaluation], epochs: Ints, batches: int) -> list[Evaluation]:

@@ -24,7 +24,7 @@ from stepwatch.readers.formats.wandb import CARD, step_key
 from stepwatch.readers.formats.wandb_records import Recorded, decode
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Run, Timing, Traits, UnreadLines
+from stepwatch.run import Evaluation, Fact, Floats, Ints, Run, Timing, Traits, UnreadLines, repeated
 from stepwatch.settings import KINDS, Origin, Settings
 from stepwatch.sources import is_wandb_file
 
@@ -204,13 +204,13 @@ class _Column(NamedTuple):
     @classmethod
     def of(cls, rows: list[int], values: list[object]) -> _Column:
         if {*map(type, values)} != {float}:  # most are
-            kept = [(row, value) for row, value in zip(rows, values, strict=True) if _is_number(value)]
+            kept = [
+                (row, value)
+                for row, value in zip(rows, values, strict=True)
+                if type(value) is float or (type(value) is int and abs(value) < 1e300)
+            ]
             rows, values = [row for row, _ in kept], [value for _, value in kept]
         return cls(np.array(rows, np.int64), np.array(values, np.float64))
-
-
-def _is_number(value: object) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < 1e300)
 
 
 def _columns(history: list[dict[str, object]]) -> dict[str, _Column]:
@@ -238,7 +238,7 @@ def _scalars(history: list[dict[str, object]], counter: str) -> Scalars:
     wall = np.full(len(history), math.nan)
     wall[times.rows] = times.values
     tags = {key: column for key, column in columns.items() if not key.startswith("_") and len(column.rows)}
-    tag = np.repeat(np.arange(len(tags)), [len(column.rows) for column in tags.values()])
+    tag = repeated(np.arange(len(tags)), np.array([len(column.rows) for column in tags.values()], np.int64))
     rows, value = (np.concatenate(parts) for parts in zip(none, *tags.values(), strict=True))
     kept = np.flatnonzero(np.isfinite(wall[rows]) & (np.abs(step[rows]) < 1e15))
     kept = kept[np.lexsort((rows[kept], wall[rows[kept]]))]

@@ -12,15 +12,34 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import lru_cache
 
 from stepwatch.readers.formats.event_files import fields
 
-_MARK_BYTES = 7
 _BLOCK_BYTES = 1 << 15
-_PIECE = struct.Struct("<IHB")
-_WHOLE, _FIRST, _LAST = 1, 2, 4
-_HISTORY, _OUTPUT, _CONFIG, _STATS, _RAW_OUTPUT, _RUN, _EXIT, _ENVIRONMENT = 2, 4, 5, 7, 13, 17, 18, 26
+_HEADER = struct.Struct("<IHB")  # of a piece: checksum, size, kind
+
+
+class _Piece(IntEnum):
+    """What a piece is of its record."""
+
+    WHOLE = 1
+    FIRST = 2
+    LAST = 4
+
+
+class _Field(IntEnum):
+    """Of a record, as wandb_internal.proto numbers them."""
+
+    HISTORY = 2
+    OUTPUT = 4
+    CONFIG = 5
+    STATS = 7
+    RAW_OUTPUT = 13
+    RUN = 17
+    EXIT = 18
+    ENVIRONMENT = 26
 
 
 @dataclass(slots=True)
@@ -53,51 +72,51 @@ def decode(data: bytes) -> Recorded:
 
 
 def _messages(data: bytes, found: Recorded) -> Iterator[bytes]:
-    begin, parts, opened = _MARK_BYTES, [b""], False
-    while begin + _PIECE.size <= len(data):
+    begin, parts, opened = len(b":W&B") + 3, [b""], False  # behind the mark and its version
+    while begin + _HEADER.size <= len(data):
         left = _BLOCK_BYTES - begin % _BLOCK_BYTES
-        if left < _PIECE.size:
+        if left < _HEADER.size:
             begin += left
             continue
-        checksum, size, kind = _PIECE.unpack_from(data, begin)
-        end = begin + _PIECE.size + size
+        checksum, size, kind = _HEADER.unpack_from(data, begin)
+        end = begin + _HEADER.size + size
         if checksum == size == kind == 0:  # what is left of a block
             begin += left
             continue
-        piece = data[begin + _PIECE.size : end]
-        if end > len(data) and size <= left - _PIECE.size:  # cut, or being written
+        piece = data[begin + _HEADER.size : end]
+        if end > len(data) and size <= left - _HEADER.size:  # cut, or being written
             found.damaged += 1
             return
-        if size > left - _PIECE.size or zlib.crc32(piece, zlib.crc32(bytes((kind,)))) != checksum:
+        if size > left - _HEADER.size or zlib.crc32(piece, zlib.crc32(bytes((kind,)))) != checksum:
             found.damaged += 1
             begin, opened = begin + left, False
             continue
-        if kind in (_WHOLE, _FIRST):
+        if kind in (_Piece.WHOLE, _Piece.FIRST):
             parts, opened = [], True
         parts.append(piece)
-        if kind in (_WHOLE, _LAST) and opened:
+        if kind in (_Piece.WHOLE, _Piece.LAST) and opened:
             yield b"".join(parts)
             opened = False
         begin = end
-    found.damaged += opened or 0 < len(data) - begin < _PIECE.size
+    found.damaged += opened or 0 < len(data) - begin < _HEADER.size
 
 
 def _read(number: int, part: bytes, value: int, found: Recorded) -> None:
-    if number == _HISTORY:
+    if number == _Field.HISTORY:
         found.history.append(_items(part, 1))
-    elif number == _CONFIG:
+    elif number == _Field.CONFIG:
         found.config |= _items(part, 1)
-    elif number == _STATS:
+    elif number == _Field.STATS:
         found.stats.append((_time(part, 2) or 0.0, _items(part, 3)))
-    elif number in (_OUTPUT, _RAW_OUTPUT):
+    elif number in (_Field.OUTPUT, _Field.RAW_OUTPUT):
         found.console += [text.decode("utf-8", "replace") for text in _parts(part, 3)]
-    elif number == _RUN:
+    elif number == _Field.RUN:
         found.started_s = _time(part, 17)
         for config in _parts(part, 4):
             found.config |= _items(config, 1)
-    elif number == _EXIT:
+    elif number == _Field.EXIT:
         found.exit_code = next((code for field, code, _ in fields(part, 0, len(part)) if field == 1), 0)
-    elif number == _ENVIRONMENT:
+    elif number == _Field.ENVIRONMENT:
         kinds = [text.decode("utf-8", "replace") for text in _parts(part, 18)]
         named = [name.decode("utf-8", "replace") for card in _parts(part, 24) for name in _parts(card, 1)]
         count = next((count for field, count, _ in fields(part, 0, len(part)) if field == 19), 1)

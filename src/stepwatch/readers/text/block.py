@@ -17,7 +17,6 @@ Mask = npt.NDArray[np.bool_]
 
 _DIGITS = b"0123456789"
 UNDECODED = "surrogateescape"  # so that letters of a line can be counted in its bytes, whatever they are
-_PADDING = 64  # bytes behind the block, so that no load of eight bytes leaves it
 
 
 class Block(NamedTuple):
@@ -31,7 +30,7 @@ class Block(NamedTuple):
 
     @classmethod
     def of(cls, text: bytes) -> Block:
-        padded = text + bytes(_PADDING)
+        padded = text + bytes(64)  # so that no load of eight bytes leaves it
         octets = np.frombuffer(padded, np.uint8)
         newlines = np.flatnonzero(octets[: len(text)] == ord("\n"))
         starts = np.concatenate(([0], newlines + 1))

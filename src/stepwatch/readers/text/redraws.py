@@ -26,7 +26,8 @@ def thinned(block: Block, first_line: int, apart_s: float) -> tuple[bytes, Ints]
     elapsed, at, fits = _clock_before(block, at)
     total, at, has_total = _int_before(block, at - 2)
     number, at, has_number = _int_before(block, at - 1)
-    fits &= has_total & has_number & (octets[at + _digits(number)] == ord("/"))
+    digits = np.searchsorted(10 ** np.arange(1, _MOST_DIGITS + 1), number, side="right") + 1
+    fits &= has_total & has_number & (octets[at + digits] == ord("/"))
     line, number, total, elapsed = (column[fits] for column in (line, number, total, elapsed))
     if len(line) <= _BEGIN + _END:
         return block.text, np.arange(len(block.starts)) + first_line
@@ -50,10 +51,6 @@ def thinned(block: Block, first_line: int, apart_s: float) -> tuple[bytes, Ints]
     whole[line[~kept]] = False
     lines = np.flatnonzero(whole)
     return block.letters(lines), lines + first_line
-
-
-def _digits(values: Ints) -> Ints:
-    return np.searchsorted(10 ** np.arange(1, _MOST_DIGITS + 1), values, side="right") + 1
 
 
 def _int_before(block: Block, at: Ints) -> tuple[Ints, Ints, np.ndarray]:

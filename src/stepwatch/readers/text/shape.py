@@ -35,15 +35,10 @@ from stepwatch.readers.text.line import Found, Line, value_of
 from stepwatch.readers.text.stamps import Prefix, skip_spaces, strip_prefix
 
 LONGEST_LINE = 4000  # bytes of a line that are looked at
-_MOST_SHAPES = 40  # of one block
-_MOST_MODELS = 100  # kinds of lines that are tried for one shape
 _SAMPLED = 2000  # lines that are looked through for a model
 _DIGITS = b"0123456789"
 ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
 _DRAWINGS = bytes(range(128, 256))  # of a bar
-_FEW_LINES, _MOST_POOR = 4, 3  # shapes that only so few lines have are not worth it
-_CHECKED = 16  # lines of a shape that are read by the pattern too
-_WIDEST = 150  # words of eight bytes that a word or the drawing of a bar may have
 
 
 # --- steps --------------------------------------------------------------------------------------------------------
@@ -107,7 +102,7 @@ class Until:
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
         stop = at + bytes_before(block.words[at], self.letter)
         rows = np.flatnonzero((stop == at + 8) & (stop < ends))
-        for _ in range(_WIDEST):
+        for _ in range(150):  # no word, and no drawing of a bar, is so many times eight bytes long
             if not len(rows):
                 break
             count = bytes_before(block.words[stop[rows]], self.letter)
@@ -263,14 +258,14 @@ def alike(
     block: Block, lines: Ints, statements: Sequence[Line], *, prefixes: bool = True
 ) -> Iterator[tuple[Line, Ints, dict[str, Floats]]]:
     """Those of the lines that fit one of the statements, those of one shape together, with their values."""
-    poor = 0
+    poor = 0  # shapes that so few lines have that they are not worth it
     refused: set[bytes] = set()
-    for _ in range(_MOST_SHAPES):
+    for _ in range(40):
         model = _model(block, lines, statements, prefixes, refused)
-        if model is None or poor > _MOST_POOR:
+        if model is None or poor > 3:
             return
         fits, found = model.shape.match(block, lines)
-        poor += len(fits) < _FEW_LINES
+        poor += len(fits) < 4
         if len(fits) and _holds(block, fits, model, prefixes):
             yield model.statement, fits, found
             lines = block.without(lines, fits)
@@ -290,7 +285,7 @@ class _Model(NamedTuple):
 
 def _holds(block: Block, lines: Ints, model: _Model, prefixes: bool) -> bool:
     """Whether the pattern finds the same fields in some of the lines as in the one that showed their shape."""
-    for line in lines[np.linspace(0, len(lines) - 1, _CHECKED).astype(np.int64)].tolist():
+    for line in lines[np.linspace(0, len(lines) - 1, 16).astype(np.int64)].tolist():
         text = block.line(line).decode("utf-8", "replace")
         found = model.statement.find(strip_prefix(text)[0] if prefixes else text)
         if found is None or found.texts.keys() != model.fields:
@@ -312,7 +307,7 @@ def _model(
     first = dict(zip(reversed(kinds), reversed(sample), strict=True))
     counted = (kind for kind, _ in Counter(kinds).most_common() if kind not in refused)
     marked = (kind for kind in counted if any(mark in first[kind] for mark in marks))
-    for kind in islice(marked, _MOST_MODELS):
+    for kind in islice(marked, 100):
         line = first[kind].decode("utf-8", "replace")
         rest, prefix = strip_prefix(line) if prefixes else (line, "")
         for statement in statements if len(line) <= LONGEST_LINE and "\ufffd" not in line else ():

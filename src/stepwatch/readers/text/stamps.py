@@ -67,8 +67,6 @@ _PIECES = Pattern(
     )""",
     re.VERBOSE,
 )
-_MOST_PIECES = 12
-_LONGEST_PREFIX = 160
 
 _PLAIN_STARTS = ("step ", "saving ", "iter ")  # nothing stands before most lines
 
@@ -77,9 +75,8 @@ def stamp_of(prefix: str) -> float | None:
     """Seconds of the clock in a line's prefix, on an arbitrary but steady zero; None where there is none."""
     if not prefix:
         return None
-    prefix = prefix[:_LONGEST_PREFIX]
     for pattern in _CLOCKS:
-        found = pattern.search(prefix)
+        found = pattern.search(prefix[:160])
         if found:
             return _seconds(found.groupdict())
     return None
@@ -109,7 +106,7 @@ def strip_prefix(line: str) -> tuple[str, str]:
     if line.startswith(_PLAIN_STARTS):
         return line, ""
     begin = 0
-    for _ in range(_MOST_PIECES):
+    for _ in range(12):
         end = _end_of_piece(line, begin)
         if end == begin:
             break

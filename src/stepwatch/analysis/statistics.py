@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -193,7 +192,14 @@ def running_levels(values: Floats, window: int, most_points: int = 2_000) -> Lev
 def block_medians(values: Floats, blocks: int) -> Floats:
     """Medians of consecutive blocks of nearly equal size."""
     edges = np.linspace(0, len(values), min(blocks, len(values)) + 1).astype(int)
-    return np.array([median(values[a:b]) for a, b in itertools.pairwise(edges)])
+    sizes = np.diff(edges)
+    medians = np.empty(len(sizes))
+    for size in {*sizes.tolist()}:  # two at most
+        same = sizes == size
+        ordered = np.sort(values[edges[:-1][same, None] + np.arange(size)])  # NaN comes last
+        middle = (ordered[:, (size - 1) // 2] + ordered[:, size // 2]) / 2
+        medians[same] = np.where(np.isnan(ordered[:, -1]), np.nan, middle)
+    return medians
 
 
 def standard_error(values: Floats) -> float:

@@ -80,16 +80,17 @@ def first_stamp_s(path: str) -> float | None:
     return None
 
 
-def _of_text(head: bytes) -> dict[str, str | None]:
+def _of_text(head: bytes) -> dict[str, str]:
     """By the first line that says it."""
-    lower = head.lower()
-    lines = list(zip(head.split(b"\n"), lower.split(b"\n"), strict=True))
-    said = {}
+    lower = head.lower() + b"\n"
+    said: dict[str, str] = {}
     for key, (words, pattern) in _SAID.items():
-        if any(word in lower for word in words):
-            holding = (line for line, small in lines if any(word in small for word in words))
-            found = (pattern.search(line.decode("utf-8", "replace")) for line in holding)
-            said[key] = next((match[1] for match in found if match is not None), None)
+        at = 0
+        while key not in said and (places := [place for word in words if (place := lower.find(word, at)) >= 0]):
+            begin, at = lower.rfind(b"\n", 0, min(places)) + 1, lower.index(b"\n", min(places))
+            match = pattern.search(head[begin:at].decode("utf-8", "replace"))
+            if match is not None:
+                said[key] = match[1]
     return said
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -40,7 +39,7 @@ class Reader(NamedTuple):
     parse: Callable[[bytes, int, Records], None]
     finish: Callable[[int, Records], None]
     traits: Traits = Traits()
-    strongest: float = math.inf
+    strongest: float = MOST_SNIFFED
     """What `sniff` gives at most: where another format claims more, it need not be asked."""
     claims_any_bar: bool = False
     """The progress bar of any loop before the training looks like this format."""

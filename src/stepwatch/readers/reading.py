@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -54,8 +53,9 @@ def detect(source: Source) -> str | None:
             lines = head.split(b"\n")
             kinds = head.translate(None, _VARYING).split(b"\n")
             head = b"\n".join(line for line, kind in zip(lines, kinds, strict=True) if kind not in seen)
+        beginning = head[: 1 << 16]
         for name, row in FORMATS.items():
-            if row.certain is not None and row.certain.search(head[: 1 << 16]):
+            if row.certain is not None and row.certain.search(beginning):
                 return name
         name, hits = strongest_claim(head, READERS)
         if hits >= 1:
@@ -81,11 +81,11 @@ def _windows(source: Source) -> Iterator[tuple[bytes, bytes]]:
 
 def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, float]:
     """The first of the formats that claim most of a text; those whose claims are weak are asked last, or not at all."""
-    claims: dict[str, float] = {}
-    for name, reader in sorted(readers.items(), key=lambda each: -each[1].strongest):
-        if reader.strongest >= max(claims.values(), default=0.0):
-            claims[name] = reader.sniff(head)
-    return max(((name, claims[name]) for name in readers if name in claims), key=itemgetter(1))
+    best = -1.0, 0, ""
+    for place, (name, reader) in sorted(enumerate(readers.items()), key=lambda each: -each[1][1].strongest):
+        if (reader.strongest, -place) > best[:2]:
+            best = max(best, (reader.sniff(head), -place, name))
+    return best[2], best[0]
 
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
@@ -257,7 +257,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     """Runs of any format but this one, in a text whose first line has that number."""
     head = source.head(SNIFFED_BYTES)
-    hinting = (line for line in head.split(b"\n") if any(hint in line for hint in _HINTS) and nearness(line) > 1)
+    hinting = (line for line in head.split(b"\n") if any(map(line.__contains__, _HINTS)) and nearness(line) > 1)
     # The readers of all formats need not be loaded for what no log can be.
     if len(list(islice(hinting, _LEAST_LINES_OF_A_LOG))) < _LEAST_LINES_OF_A_LOG:
         return ()

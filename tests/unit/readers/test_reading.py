@@ -88,3 +88,14 @@ def test_a_weak_format_is_asked_only_where_no_other_claims_more() -> None:
     asked.clear()
     assert strongest_claim(b"", {"weak": weak, "silent": silent, "clear": clear}) == ("clear", 2.0)
     assert asked == ["silent", "clear"]
+    asked.clear()
+    full, late = claims("full", 60.0, 60.0), claims("late", 60.0, 60.0)
+    assert strongest_claim(b"", {"silent": silent, "full": full, "late": late}) == ("full", 60.0)
+    assert asked == ["silent", "full"]  # the first of those that claim the most
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_no_format_claims_more_than_its_strongest(reader: Reader) -> None:
+    lines = reader.example.splitlines()
+    many = "\n".join(line for _ in range(200) for line in lines)
+    assert all(other.sniff(many.encode()) <= other.strongest for other in READERS.values())

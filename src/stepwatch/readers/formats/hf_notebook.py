@@ -233,4 +233,4 @@ Step\tTraining Loss\tValidation Loss
     iterations=(_LABEL,),
     settings=UNSLOTH,
 )
-READER = FORMAT.reader()
+READER = FORMAT.reader()._replace(strongest=math.inf)

@@ -10,6 +10,7 @@ epoch is all that can be told.
 from __future__ import annotations
 
 import json
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class _Track(NamedTuple):
 
 
 def sniff(head: bytes) -> float:
-    return 1e6 if is_event_file(head) else 0.0  # nothing else begins like one
+    return math.inf if is_event_file(head) else 0.0  # nothing else begins like one
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -489,6 +490,6 @@ READER = Reader(
         "between them; or the time of an iteration where the trainer logs that. A checkpoint is in the steps after it."
     ),
     example="(binary: events.out.tfevents.1745377456.node7.2933.0)",
-    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

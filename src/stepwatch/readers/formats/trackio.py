@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ _JSON = json.JSONDecoder()
 
 
 def sniff(head: bytes) -> float:
-    return 1e6 if is_sqlite(head) else 0.0  # nothing else begins like one
+    return math.inf if is_sqlite(head) else 0.0  # nothing else begins like one
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -99,5 +100,5 @@ READER = Reader(
         "training loss was logged, without the evaluations between them."
     ),
     example="(binary: my-project.db)",
-    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
 )  # fmt: skip

@@ -33,7 +33,7 @@ _EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
 
 
 def sniff(head: bytes) -> float:
-    return 1e6 if is_wandb_file(head) else 0.0  # nothing else begins like one
+    return math.inf if is_wandb_file(head) else 0.0  # nothing else begins like one
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -258,7 +258,7 @@ READER = Reader(
         "output in it."
     ),
     example="(binary: run-20260114_101500-k2m4x7pa/run-k2m4x7pa.wandb)",
-    sniff=sniff, parse=parse, finish=finish, complete=with_inside,
+    sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip
 

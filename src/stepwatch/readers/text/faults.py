@@ -57,7 +57,7 @@ _TEXTS = tuple(letters.decode() for letters in FAULT_LETTERS)
 
 def may_be_fault(text: str) -> bool:
     """Whether a pattern may find a fault: to look for the letters takes a tenth of the time."""
-    return any(letters in text for letters in _TEXTS)
+    return any(map(text.__contains__, _TEXTS))
 
 
 def names_fault_by_number(text: str) -> bool:

@@ -114,19 +114,10 @@ class Line:
 
     def find(self, line: str) -> Found | None:
         """What the line says, from its beginning on; None where it is another one."""
-        if self._text not in line:  # most lines of a log are none of most statements
+        pieces = self._match(line)
+        if pieces is None:
             return None
-        head, *others = self._patterns
-        match = head.match(line)
-        if match is None:
-            return None
-        pieces = [(head, match)]
-        for place, other in enumerate(others, start=1):
-            piece = other.match(line, match.end())
-            if piece is not None:
-                pieces.append((other, piece))
-            if place == self._needed and len(pieces) == 1:
-                return None
+        head, match = pieces[0]
         texts: dict[str, str] = {}
         spans: list[tuple[int, int, Field]] = []
         whole = len(pieces) == len(self._patterns)
@@ -143,7 +134,24 @@ class Line:
         return Found(texts, sorted(spans), begin, match.end(), whole)
 
     def fits(self, line: str) -> bool:
-        return self.find(line) is not None
+        return self._match(line) is not None
+
+    def _match(self, line: str) -> list[tuple[_Pattern, re.Match[str]]] | None:
+        """The patterns that the line fits, that of the statement first."""
+        if self._text not in line:  # most lines of a log are none of most statements
+            return None
+        head, *others = self._patterns
+        match = head.match(line)
+        if match is None:
+            return None
+        pieces = [(head, match)]
+        for place, other in enumerate(others, start=1):
+            piece = other.match(line, match.end())
+            if piece is not None:
+                pieces.append((other, piece))
+            if place == self._needed and len(pieces) == 1:
+                return None
+        return pieces
 
     # --- many lines -------------------------------------------------------------------------------------------
 

@@ -285,7 +285,8 @@ class _Model(NamedTuple):
 
 def _holds(block: Block, lines: Ints, model: _Model, prefixes: bool) -> bool:
     """Whether the pattern finds the same fields in some of the lines as in the one that showed their shape."""
-    for line in lines[np.linspace(0, len(lines) - 1, 16).astype(np.int64)].tolist():
+    checked = np.linspace(0, len(lines) - 1, min(16, len(lines))).astype(np.int64)
+    for line in lines[checked].tolist():
         text = block.line(line).decode("utf-8", "replace")
         found = model.statement.find(strip_prefix(text)[0] if prefixes else text)
         if found is None or found.texts.keys() != model.fields:
@@ -306,7 +307,7 @@ def _model(
     kinds = b"\n".join(sample).translate(ONE_DIGIT, _DRAWINGS).split(b"\n")
     first = dict(zip(reversed(kinds), reversed(sample), strict=True))
     counted = (kind for kind, _ in Counter(kinds).most_common() if kind not in refused)
-    marked = (kind for kind in counted if any(mark in first[kind] for mark in marks))
+    marked = (kind for kind in counted if any(map(first[kind].__contains__, marks)))
     for kind in islice(marked, 100):
         line = first[kind].decode("utf-8", "replace")
         rest, prefix = strip_prefix(line) if prefixes else (line, "")

@@ -125,7 +125,11 @@ def _found(asked: Asked) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             raise
     if found is not None:
         sampled = next(filter(None, map(samples_of_log, paths)), None)
-        known = Known(gpu=asked.gpu, samples=sampled)
+        try:
+            known = Known(gpu=asked.gpu, samples=sampled)
+        except StepwatchError as error:  # of the samples alone: the log can be read
+            known = Known(gpu=asked.gpu)
+            tables |= {"failures": failed(asked.name, "unreadable", error.what)["failures"]}
         report = explain_runs(found.runs, known)
         identity = identity_of(
             [*paths, *asked.beside] if not os.path.isdir(paths[0]) else _inside(paths[0]), asked.name

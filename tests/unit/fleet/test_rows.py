@@ -72,3 +72,12 @@ def test_runs_that_were_recorded_are_read_with_their_samples(tmp_path: Path) -> 
     (run,) = found["run.jsonl"]["runs"]
     assert (run["format"], run["world_size"], run["driver_version"]) == ("stepwatch", 2, "550.54")
     assert "nothing_in_samples" in [row["code"] for row in found["run.jsonl"]["findings"]]
+
+
+def test_damaged_samples_cost_themselves_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(a_log(Truth(max_iters=40, log_interval=1)))
+    (tmp_path / "train.samples.csv").write_text("# stepwatch.samples/9\nnothing\n")
+    found = rows_of(Asked("train.log", (str(tmp_path / "train.log"),)))
+    assert len(found["runs"]) == 1
+    assert [row["cause"] for row in found["failures"]] == ["unreadable"]
+    assert found["sources"][0]["outcome"] == "runs"

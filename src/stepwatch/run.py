@@ -343,7 +343,7 @@ class Run:
     """The seconds of training after which the trainer stops, where that comes before its last iteration."""
     patience: int | None = None
     """The iterations without progress after which the trainer ends the run."""
-    told_s: float | None = None
+    reported_s: float | None = None
     """What the run took, as the trainer itself says at its end."""
     lost_lines: int = 0
     """Lines of the record that could not be written."""

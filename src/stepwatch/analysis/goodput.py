@@ -111,7 +111,7 @@ def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) ->
                 for event in events[part]
                 if begin < event.line
                 if event.line < end or (event.at is not None and event.at <= number) or event.line in saved_at_end
-                if part != "eval" or run.told_s is None or event.at is None or event.at <= last
+                if part != "eval" or run.reported_s is None or event.at is None or event.at <= last
             )
     return spent
 
@@ -213,7 +213,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     clock = clock_wall_s(run, int(phases.covers[0]))
     first_line, last_line = run.iterations.line[[0, -1]].tolist()
     # The total of a trainer that prints one ends with the last step, and so does the clock of the rows.
-    last = -1 if clock is not None and run.told_s is not None else int(run.iterations.number[-1])
+    last = -1 if clock is not None and run.reported_s is not None else int(run.iterations.number[-1])
     outside = _outside_s(run, phases, costs, last_line, last)
     parts, iterations, unlogged = _sums(run, phases, costs, split)
     parts |= {part: parts[part] + seconds for part, seconds in outside.items()}
@@ -221,8 +221,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     if clock is not None:  # what lies before the line of the first row and behind that of the last it does not show
         before, up_to = (sum(_outside_s(run, phases, costs, line, -1).values()) for line in (first_line, last_line))
         clock += before + (sum(outside.values()) - up_to)
-    elif run.told_s is not None and run.told_s > wall:  # all that lies between the parts, which nothing else shows
-        clock = run.told_s
+    elif run.reported_s is not None and run.reported_s > wall:  # between the parts is what nothing else shows
+        clock = run.reported_s
     if clock is not None:
         ends = run.iterations.stamp_s[[0, -1]]
         resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0

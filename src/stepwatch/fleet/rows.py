@@ -319,7 +319,7 @@ def _early_forecast(known: Known, a: Analysis) -> dict[str, Any]:
         evaluations=tuple(event for event in a.run.evaluations if event.line <= line),
         checkpoints=tuple(event for event in a.run.checkpoints if event.line <= line),
         faults=(),
-        told_s=None,
+        reported_s=None,
         closed=False,
         ended_by_plan=False,
         inside=None,

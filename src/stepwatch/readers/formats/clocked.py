@@ -14,7 +14,7 @@ ROWS, STARTS = "rows", "starts"
 """Tables: line, number, clock, loss; line and clock where a process begins to train."""
 
 
-def tell_clocked(records: Records, error_s: float) -> None:
+def add_clocked(records: Records, error_s: float) -> None:
     """Rows with the time of their steps: the clock since the row before, without evaluations and saves between them."""
     table = records.take_table(ROWS, 4)
     table = table[np.isfinite(table[:, 2])]

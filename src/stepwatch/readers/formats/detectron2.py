@@ -122,7 +122,7 @@ class _Detectron2(LineFormat):
             ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
             if len(ended) and (np.isfinite(start) or number[begin] <= apart):  # an excerpt begins later
                 began = ended[0, 1] - ended[0, 2]
-                records.events.append(Fact(int(line[end - 1]), "told_s", float(ended[0, 2])))
+                records.events.append(Fact(int(line[end - 1]), "reported_s", float(ended[0, 2])))
             if ((finals > line[begin]) & (finals < over)).any():  # written at the last iteration, before its line
                 records.events.append(Fact(int(line[end - 1]), _PLANNED, int(number[end - 1])))
             total = float(ended[0, 0]) if len(ended) else np.inf

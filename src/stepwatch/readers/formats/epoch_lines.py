@@ -19,7 +19,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.clocked import ROWS, STARTS, tell_clocked
+from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import OVER, Records
@@ -235,7 +235,7 @@ def finish(first_line: int, records: Records) -> None:
             last = max(planned[above - 1].last, run[-1].epoch + numbers)
             records.events.append(Fact(run[0].line, "max_iters", last))
     for run, total in totals:
-        records.events.append(Fact(run[-1].line, "told_s", total.took_s))
+        records.events.append(Fact(run[-1].line, "reported_s", total.took_s))
         records.events += [Fact(total.line, name, True) for name in ("ended", OVER)]
     if printed:
         rows = [(each.epoch + numbers, each.took_s, each.loss, each.clock_s, each.line) for each in ends]
@@ -251,7 +251,7 @@ def finish(first_line: int, records: Records) -> None:
         if start is not None:
             records.keep_row(STARTS, start.line, start.clock_s)
     exact = any(each.clock_s % 1 for each in ends)
-    tell_clocked(records, 0.0005 if exact else WHOLE_SECONDS)
+    add_clocked(records, 0.0005 if exact else WHOLE_SECONDS)
 
 
 def _total_in(line: str) -> float:

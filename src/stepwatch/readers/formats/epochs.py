@@ -99,7 +99,7 @@ class Epochs(NamedTuple):
         return self.done + repeated(offsets, self.lengths)
 
 
-def tell_epochs(
+def add_epochs(
     epochs: Epochs, times: Floats, data: Floats, loss: Floats, stamps: Floats, passes: Sequence[Pass], records: Records
 ) -> None:
     """Rows, what they waited for data, the evaluations, and how long the training is planned to be."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.clocked import ROWS, STARTS, tell_clocked
+from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
@@ -90,7 +90,7 @@ class _Fairseq(LineFormat):
         kept = starts[[place for place in first if place < len(starts)]] if stamped else np.zeros((0, 2))
         records.keep(STARTS, kept[:, 0], kept[:, 1])
         records.keep(ROWS, line, number, stamps if stamped else wall, loss)
-        tell_clocked(records, 0.0005 if stamped and (stamps % 1 > 0).any() else WHOLE_SECONDS)
+        add_clocked(records, 0.0005 if stamped and (stamps % 1 > 0).any() else WHOLE_SECONDS)
 
 
 FORMAT = _Fairseq(

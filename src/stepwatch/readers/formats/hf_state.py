@@ -69,7 +69,7 @@ def finish(first_line: int, records: Records) -> None:
             Message("the log_history in this state is empty: nothing was logged in {steps:n} steps", steps),
             Message("give the trainer's console output or its TensorBoard event file: these have timestamps"),
         )
-    _tell(entries, top, records)
+    _add_rows(entries, top, records)
 
 
 def _whole(text: bytes) -> _State | None:
@@ -107,7 +107,7 @@ def _pairs(body: bytes) -> Iterator[tuple[str, float]]:
             yield key, value
 
 
-def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
+def _add_rows(entries: _Entries, top: dict[str, float], records: Records) -> None:
     runtimes = {key for key in {key for _, row in entries for key in row} if _RUNTIMES.fullmatch(key.encode())}
     evaluations = [(line, row) for line, row in entries if not runtimes.isdisjoint(row)]
     ended = [(line, row) for line, row in entries if "train_runtime" in row]
@@ -117,7 +117,7 @@ def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
     if each_timed:  # TRL's mean of the steps since the row before
         mean = math.nan
         told = ended[-1][1]["train_runtime"] if ended else math.nan
-        records.events += [Fact(rows[-1][0], "told_s", told)] * math.isfinite(told)
+        records.events += [Fact(rows[-1][0], "reported_s", told)] * math.isfinite(told)
     if math.isfinite(mean) and ended[-1][1]["step"] > max((row["step"] for _, row in rows), default=0):
         rows.append(ended[-1])  # the last steps are fewer than those between two losses
     loss = np.array([row.get("loss", math.nan) for _, row in rows])
@@ -134,7 +134,7 @@ def _tell(entries: _Entries, top: dict[str, float], records: Records) -> None:
     every = top.get("eval_steps", 0)
     if not (every >= 1 and any(row["step"] % every == 0 for _, row in evaluations)):  # told even where it never does
         top = top | {"eval_steps": 0}
-    _tell_facts(rows, top, records, math.isfinite(mean))
+    _add_facts(rows, top, records, math.isfinite(mean))
 
 
 def _mean(end: tuple[int, dict[str, float]], evaluations: _Entries) -> float:
@@ -150,7 +150,7 @@ def _took(row: dict[str, float]) -> float | None:
     return sum(times) if times else None
 
 
-def _tell_facts(rows: _Entries, top: dict[str, float], records: Records, timed: bool) -> None:
+def _add_facts(rows: _Entries, top: dict[str, float], records: Records, timed: bool) -> None:
     line = rows[0][0] if rows else 0
     facts: dict[str, float] = {ours: top[theirs] for theirs, ours in _FACTS if top.get(theirs, 0) >= 1}
     if timed:

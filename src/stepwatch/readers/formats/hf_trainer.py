@@ -174,7 +174,7 @@ class TrainerFormat(LineFormat):
         return super().read_event(rest, prefix, number, records) or _OTHER_BAR.fits(rest)
 
     def finish(self, first_line: int, records: Records) -> None:
-        TrainerRows(records).tell()
+        TrainerRows(records).add()
 
 
 def _is_all_bars(head: bytes) -> bool:

@@ -94,9 +94,9 @@ class LightningFormat(LineFormat):
     def finish(self, first_line: int, records: Records) -> None:
         if records.held:
             text, records.held = records.held, b""
-            lightning_csv.tell(text, records)
+            lightning_csv.add_table(text, records)
         else:
-            BarRows(records).tell()
+            BarRows(records).add()
 
 
 def _is_another_loop(head: bytes) -> bool:
@@ -146,7 +146,7 @@ class _Epochs(NamedTuple):
     """For each drawing its epoch, counted from 0."""
 
     @classmethod
-    def told_by(cls, turns: np.ndarray) -> _Epochs:
+    def between(cls, turns: np.ndarray) -> _Epochs:
         edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(turns) + 1]))
         return cls(edges[:-1], edges[1:], repeated(np.arange(len(edges) - 1), np.diff(edges)))
 
@@ -184,11 +184,11 @@ class BarRows:
         seconds, _ = _since_start(*(last[:, column] for column in (1, 3, 4, 5)))
         self.passes = _Passes(first[:, 0], last[:, 0], first[:, 2], seconds)
 
-    def tell(self) -> None:
+    def add(self) -> None:
         if not len(self.line):
             return
         again = (np.diff(self.elapsed) < -1) & (np.diff(self.drawn) <= 0)
-        epochs = _Epochs.told_by((np.diff(self.epoch) != 0) | again)
+        epochs = _Epochs.between((np.diff(self.epoch) != 0) | again)
         in_epoch = np.searchsorted(self.line[epochs.begins], self.passes.begin, side="right") - 1
         batches, kept = self._training_batches(epochs, in_epoch)
         beyond = epochs.of * (self.drawn.max() + 1)  # so that numbers rise from epoch to epoch
@@ -201,7 +201,7 @@ class BarRows:
                 rises = np.diff(np.maximum.accumulate(beyond + self.drawn)) > 0
                 last = np.append(np.flatnonzero(rises), len(rises))
                 losses = losses[last[np.concatenate(([0], np.cumsum(rises)))[rows]]]
-            self._tell_rows(epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, losses)
+            self._add_rows(epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, losses)
         whole = self.records.iterations()
         saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
         places = np.searchsorted(whole.line, [save.line for save in saves]) - 1
@@ -216,7 +216,7 @@ class BarRows:
         if len(whole) and any(isinstance(event, Fact) and event.name == "stopped" for event in self.records.events):
             self.records.events.append(Fact(line=int(whole.line[-1]), name="max_iters", value=int(whole.number[-1])))
 
-    def _tell_rows(
+    def _add_rows(
         self, epochs: _Epochs, in_epoch: Ints, rows: Ints, number: Ints, per_epoch: Floats, losses: Floats
     ) -> None:
         begins = np.flatnonzero(np.diff(epochs.of[rows], prepend=-1))
@@ -240,7 +240,7 @@ class BarRows:
         ]
         fell = np.concatenate(([True], np.diff(epoch) < 0))[own]
         begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
-        self._tell_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
+        self._add_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
         runs = np.flatnonzero(begun | (np.arange(len(begun)) == 0))
         told = self.records.table(EPOCHS, 2)  # of the rich bar, which counts epochs as well as batches
         ends = at_lines(lines[begins[runs]], told[:, 0], told[:, 1])
@@ -251,7 +251,7 @@ class BarRows:
         for line in lines[begins[runs[alone]]].tolist():  # nothing but what the whole took
             self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
 
-    def _tell_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
+    def _add_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
         """Each where a process begins, and where it is another than in the epoch before."""
         events = self.records.events
         events += [Fact(line=line, name="process", value=line, header=True) for line in lines[begun].tolist()]

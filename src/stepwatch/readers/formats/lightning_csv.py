@@ -46,7 +46,7 @@ def sniff(head: bytes) -> float:
     return 0.4 if empty and len({line.count(b",") for line in lines}) == 1 else 0.0
 
 
-def tell(text: bytes, records: Records) -> None:
+def add_table(text: bytes, records: Records) -> None:
     header = _HEADER.match(text)
     names = [name.strip() for name in header[0].decode("utf-8", "replace").split(",")] if header else []
     lines, table = _table(text, names)
@@ -58,7 +58,7 @@ def tell(text: bytes, records: Records) -> None:
         whole = [i for i in filled if (table[:, i] % 1 == 0).all() and (np.diff(table[:, i]) >= 0).all()]
         if whole:
             names[max(whole, key=lambda i: table[-1, i])] = "step"
-    _tell(names, lines, table, records)
+    _add_rows(names, lines, table, records)
 
 
 def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
@@ -94,7 +94,7 @@ def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
     return np.concatenate(numbers), np.concatenate(tables)
 
 
-def _tell(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:
+def _add_rows(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:
     columns = {name: table[:, i] for i, name in enumerate(names)}
     step = columns.get("step", np.full(len(table), np.nan))
     losses = [name for name in names if _LOSS.search(name) and not _VALIDATION.search(name)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, tell_epochs, with_waiting
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
@@ -96,8 +96,8 @@ class _MetricLogger(LineFormat):
         rows = np.append(epochs.line, -1)
         for line, whole in records.take_table(_WHOLES, 2).tolist():
             last = int(rows[np.searchsorted(epochs.line, line) - 1])
-            records.events.append(Fact(line=last, name="told_s", value=whole))
-        tell_epochs(epochs, times, waits, loss[kept], stamps[kept], passes, records)
+            records.events.append(Fact(line=last, name="reported_s", value=whole))
+        add_epochs(epochs, times, waits, loss[kept], stamps[kept], passes, records)
 
 
 def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:

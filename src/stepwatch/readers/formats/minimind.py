@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, tell_epochs
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, add_epochs
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times, median
 from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
@@ -79,7 +79,7 @@ class _Minimind(LineFormat):
         for row in epochs.begins[epochs.process].tolist():
             if epochs.done[row] <= usual + 1:  # counted from 0, the first line has a step more than the others
                 records.events.append(Fact(int(epochs.line[row]), "first_covers", int(epochs.done[row])))
-        tell_epochs(epochs, times, np.full(len(left), np.nan), loss, stamps, [], records)
+        add_epochs(epochs, times, np.full(len(left), np.nan), loss, stamps, [], records)
 
 
 def _by_bars(epochs: Epochs, bars: np.ndarray) -> Floats | None:

@@ -15,7 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.wandb_file import counts_by_steps, tell, tell_scalars
+from stepwatch.readers.formats.wandb_file import add_history, add_scalars, counts_by_steps
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block, read_int, read_number
@@ -60,12 +60,12 @@ def finish(first_line: int, records: Records) -> None:
         first = np.unique(name, return_index=True)[1]
         tags = name[np.sort(first)]  # as they come
         tag = np.argsort(tags)[np.searchsorted(np.sort(tags), name)]
-        tell_scalars(Scalars([names[i] for i in tags], tag, step, ms / 1e3, value), config, None, records)
+        add_scalars(Scalars([names[i] for i in tags], tag, step, ms / 1e3, value), config, None, records)
         return
     rows: dict[tuple[int, int], dict[str, object]] = {}
     for (at_ms, at, place), number in zip(places, value.tolist(), strict=True):
         rows.setdefault((at_ms, at), {"_timestamp": at_ms / 1e3, "_step": at})[names[place]] = number
-    tell(list(rows.values()), config, None, records)
+    add_history(list(rows.values()), config, None, records)
 
 
 def _values(text: bytes) -> _Values:

@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.clocked import ROWS, STARTS, losses, tell_clocked
+from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked, losses
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block, Floats, Ints
@@ -85,7 +85,7 @@ class _Olmo(LineFormat):
             return
         records.tables[ROWS], records.table_rows[ROWS] = [rows], []
         _add_pauses(rows, records.take_table(_PAUSES, 3), records)
-        tell_clocked(records, MILLI / 2)
+        add_clocked(records, MILLI / 2)
 
 
 def _add_pauses(rows: np.ndarray, pauses: np.ndarray, records: Records) -> None:

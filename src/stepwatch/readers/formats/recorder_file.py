@@ -124,7 +124,7 @@ def _read_line(line: bytes, number: int, records: Records) -> bool:
     if kind == "stepwatch":
         _read_header(told, number, records)
     elif kind == "settings":
-        _tell_settings(told["settings"], number, records)
+        _add_settings(told["settings"], number, records)
     elif kind == "compile" and took is not None:
         records.events.append(Fact(line=number, name="compilation", value=(took, clock)))
     elif kind == "eval" and at is not None:
@@ -151,10 +151,10 @@ def _read_header(told: Mapping[str, Any], line: int, records: Records) -> None:
     if isinstance(told.get("gpu"), str):
         facts["gpu_text"] = told["gpu"][:200]
     records.events += [Fact(line=line, name=name, value=value, header=not continued) for name, value in facts.items()]
-    _tell_settings(told.get("settings"), line, records)
+    _add_settings(told.get("settings"), line, records)
 
 
-def _tell_settings(given: object, line: int, records: Records) -> None:
+def _add_settings(given: object, line: int, records: Records) -> None:
     if not isinstance(given, dict):
         return
     facts: dict[str, Any] = {**settings_from(given)}

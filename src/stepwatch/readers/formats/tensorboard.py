@@ -78,7 +78,7 @@ def finish(first_line: int, records: Records) -> None:
             Message("the event file holds no number"),
             Message("copy the whole file if it was cut off, or wait for the first numbers"),
         )
-    Events(joined(parts), texts).tell(records)
+    Events(joined(parts), texts).add_to(records)
 
 
 class Events:
@@ -91,7 +91,7 @@ class Events:
         self.moments = np.unique(np.concatenate((scalars.wall_s, [text.wall_s for text in texts])))
         """What stands for the number of a line: each moment at which something was logged."""
 
-    def tell(self, records: Records) -> None:
+    def add_to(self, records: Records) -> None:
         self._count_batches()
         facts = self.facts()
         records.events += facts
@@ -103,13 +103,13 @@ class Events:
                 return
             # No loss was logged, only what the whole took: its mean is all there is.
             loss = _joined_at(self.track("train/train_loss"), runtime.step)
-            self._tell_rows(runtime._replace(value=loss), runtime.value / runtime.step, records)
+            self._add_rows(runtime._replace(value=loss), runtime.value / runtime.step, records)
             means = {"max_iters": int(runtime.step[-1])} | ({"mean_of_run": 1} if runtime.step[-1] > 1 else {})
             records.events += [Fact(self._line(float(runtime.wall_s[0])), name, value) for name, value in means.items()]
             return
         evaluations = self._evaluations(rows)
         if self._counts_epochs(rows, evaluations):
-            self._tell_epochs(rows, evaluations, {"holds": BOTH}, records)
+            self._add_epochs(rows, evaluations, {"holds": BOTH}, records)
             return
         ends = np.zeros(0, np.int64)
         given = next((track for name in _PER_ITERATION if (track := self.track(name)) is not None), None)
@@ -124,10 +124,10 @@ class Events:
                 times[ends] = np.fmin(times[ends], np.nanmedian(others))
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
-        self._tell_rows(rows, times, records, ends)
-        self._tell_length(rows, settings, records)
+        self._add_rows(rows, times, records, ends)
+        self._add_length(rows, settings, records)
 
-    def tell_epochs(self, records: Records, planned: int | None) -> None:
+    def add_epochs(self, records: Records, planned: int | None) -> None:
         """The same where a step is known to be an epoch. A validation that is logged apart is none of it."""
         records.events += [fact for fact in self.facts() if fact.name != "max_iters"]  # that would be of steps
         rows = self._training()
@@ -144,9 +144,9 @@ class Events:
             evaluations = [each._replace(took_s=float(s)) for each, s in zip(evaluations, took, strict=True)]
         elif evaluations:
             told["holds"] = BOTH
-        self._tell_epochs(rows, evaluations, told | ({"max_iters": planned} if planned else {}), records)
+        self._add_epochs(rows, evaluations, told | ({"max_iters": planned} if planned else {}), records)
 
-    def _tell_epochs(
+    def _add_epochs(
         self, rows: _Track, evaluations: list[Evaluation], told: dict[str, object], records: Records
     ) -> None:
         if len(rows.step) and rows.step[0] == 0:  # the first of them has the number 0 in some trainers
@@ -157,7 +157,7 @@ class Events:
         for line in (self.first_line, *map(self._line, rows.wall_s[begins].tolist())):
             records.events += [Fact(line, name, value) for name, value in (told | {"counts_epochs": True}).items()]
         timed = [each for each in evaluations if each.took_s is not None and told["holds"] != BOTH]
-        self._tell_rows(rows, _between(rows, timed, self._starts(rows))[0], records)
+        self._add_rows(rows, _between(rows, timed, self._starts(rows))[0], records)
 
     def _count_batches(self) -> None:
         """Where the loss has many values for one step, spread over the time, a step is an epoch: they are batches."""
@@ -311,7 +311,7 @@ class Events:
                 facts.append(Fact(line, "save_steps", every))
         return facts
 
-    def _tell_rows(self, rows: _Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
+    def _add_rows(self, rows: _Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
         fits = np.isfinite(times) & (times > 0) & (times < LONGEST_TIME_S) & (rows.step >= 0)
         loss = np.where(np.isfinite(rows.value), rows.value, np.inf)
         if ends is not None:
@@ -340,7 +340,7 @@ class Events:
             value = Start.TRAINING if known else Start.PROCESS if starts[row] > before else Start.UNKNOWN
             records.events.append(Fact(int(columns["line"][row]), "start", value))
 
-    def _tell_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
+    def _add_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
         """Hugging Face logs the end, and the epoch: with the number of epochs it tells the number of steps."""
         ended = self.track(_WHOLE_RUNTIME)
         if ended is not None and len(ended.step) and ended.step[-1] > 0:

@@ -79,11 +79,11 @@ class _TimeSeries(LineFormat):
         for told in map(_Told._make, records.take_table(_ROWS, len(_Told._fields)).tolist()):
             if training is None or told.begun > 0 or told.epoch < training.epoch:
                 if training is not None:
-                    training.tell(records)
+                    training.add_to(records)
                 training = _Training(int(told.line), first=training is None)
             training.take(told)
         if training is not None:
-            training.tell(records)
+            training.add_to(records)
 
 
 class _Training:
@@ -148,7 +148,7 @@ class _Training:
         self.offset += steps if line >= 0 else 0.0
         self.open, self.cost_s = [], math.nan
 
-    def tell(self, records: Records) -> None:
+    def add_to(self, records: Records) -> None:
         if self.open:
             self._close(self.open[-1].done)
         rows = [row for row in self.rows if row[2] > 0]

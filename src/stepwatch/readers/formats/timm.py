@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, tell_epochs, with_waiting
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
 from stepwatch.readers.formats.running import Laps, lap_times
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records
@@ -82,7 +82,7 @@ class _Timm(LineFormat):
         waited = laps._replace(elapsed_s=data * epochs.done, error_s=np.float64(_DIGITS["time"]) * epochs.done)
         times = lap_times(laps, [])
         waits = lap_times(waited, []) if np.isfinite(data).all() else data
-        tell_epochs(epochs, times, waits, loss, stamps, _passes(records.take_table(_PASSES, 4)), records)
+        add_epochs(epochs, times, waits, loss, stamps, _passes(records.take_table(_PASSES, 4)), records)
         super().finish(first_line, records)
 
 

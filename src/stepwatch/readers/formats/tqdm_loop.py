@@ -197,7 +197,7 @@ def finish(first_line: int, records: Records) -> None:
                 for (line, began, begins), (_, ended, another) in pairwise(evaluates.tolist())
                 if begins and not another and ended >= began
             ]
-            _tell_epochs(runs[0], batches, clocked, records)
+            _add_epochs(runs[0], batches, clocked, records)
         return
     ends = [*(run.begin for run in runs[1:]), math.inf]
     begins = [-1.0, *(run.end for run in runs[:-1])]
@@ -213,7 +213,7 @@ def finish(first_line: int, records: Records) -> None:
         if training.counts_epochs or _spans_epochs(training, own):
             training, planned, own = training._replace(epochs=None), [1], own[:0]
             records.events += [Fact(training.begin, "counts_epochs", True)] * training.counts_epochs
-        _tell(training, validations, planned, own[np.isfinite(own[:, 1])], records)
+        _add_rows(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
         if over:
             records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OVER)]
@@ -329,8 +329,8 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
             or (each is alone and _is_spoken_along(each, spoken, places))
         )
         if untitled:
-            told_s = took[took[:, 0] > each.begin, 1].sum()
-            hidden = told_s >= 2 * sum(other.spent_s for other in bars)  # then the bars are not the training's own
+            between_s = took[took[:, 0] > each.begin, 1].sum()
+            hidden = between_s >= 2 * sum(other.spent_s for other in bars)  # then the bars are not the training's own
             untitled = not hidden and not _is_outrun(each, spoken)
         if _is_titled(each) or _has_loss(each) or _has_figures(each) or untitled:
             likely.append(each)
@@ -437,7 +437,7 @@ def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
     return None
 
 
-def _tell_epochs(training: Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
+def _add_epochs(training: Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
     """A bar of the epochs alone, with all that ran in them; evaluations taken out where each of them is known."""
     draws = [draw for draw in training.laps[-1] if draw.number > 0]
     number = np.array([draw.number for draw in draws], np.int64)
@@ -459,7 +459,7 @@ def _tell_epochs(training: Bars, batches: int, evaluations: list[tuple[int, floa
     records.events += [Fact(int(line[0]), name, value) for name, value in facts.items()]
 
 
-def _tell(training: Bars, validations: list[Bars], planned: list[int], places: Floats, records: Records) -> None:
+def _add_rows(training: Bars, validations: list[Bars], planned: list[int], places: Floats, records: Records) -> None:
     checks = sorted((lap for bars in validations for lap in bars.laps), key=lambda lap: lap[-1].line)
     ends = [check[-1].line for check in checks]
     begins_of = [lap[0].line for lap in training.laps[1:]] + [math.inf]

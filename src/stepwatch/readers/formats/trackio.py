@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.wandb_file import tell
+from stepwatch.readers.formats.wandb_file import add_history
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Timing
@@ -47,7 +47,7 @@ def finish(first_line: int, records: Records) -> None:
     line = 0
     for number, (name, history) in enumerate(histories.items()):
         records.events.append(Fact(line, "run", number, header=True))
-        tell(history, configs.get(name, {}), None, records, line)
+        add_history(history, configs.get(name, {}), None, records, line)
         line += len(history) + 2  # no more moments than rows, and the start
 
 

@@ -76,7 +76,7 @@ class TrainerRows:
         self.marks = self._marks()
         self.saves = self._saves(*self.marks[:2])
 
-    def tell(self) -> None:
+    def add(self) -> None:
         line, number, elapsed, error, rate = self.marks
         if not len(line):
             for training in self._trainings():
@@ -101,7 +101,7 @@ class TrainerRows:
             if len(inside):
                 own = line[piece][inside], number[piece][inside], elapsed[piece][inside]
                 process = self._process(_Process(begin, end, *own))
-                self._tell_process(process, marks, len(pieces) > 1)
+                self._add_process(process, marks, len(pieces) > 1)
             begin = end
 
     def _behind_summaries(self) -> Iterator[int]:
@@ -141,7 +141,7 @@ class TrainerRows:
             told = np.unique(part.told[:, 2])
             planned = {float(fact.value) for fact in self._facts.get("max_iters", []) if begin < fact.line <= end}
             part.total = planned | {last for last in told.tolist() if last > 0} or self.total
-            for name in ("_steps_done", "_told_at"):
+            for name in ("_steps_done", "_rows_at"):
                 part.__dict__.pop(name, None)
             own = [*part.losses[:1, 0], *part.summaries[:1, 0]]
             if len(edges) > 2 and own:
@@ -188,7 +188,7 @@ class TrainerRows:
 
     def _batches_over(self, line: int, per_epoch: float) -> float:
         """The part of a step that an epoch has beyond its planned ones: batches that go into a step of the next."""
-        examples, whole, micro = (self._told_by(line, name) for name in ("examples", "whole_batch", "micro_steps"))
+        examples, whole, micro = (self._stated(line, name) for name in ("examples", "whole_batch", "micro_steps"))
         if not (examples and whole and micro):
             return 0.0
         batches = math.ceil(examples * micro / whole)
@@ -322,7 +322,7 @@ class TrainerRows:
     def _planned_epochs(self) -> list[Fact]:
         return self._facts.get("epochs", [])
 
-    def _told_by(self, line: int, name: str) -> float | None:
+    def _stated(self, line: int, name: str) -> float | None:
         """A setting as it was last told before a line, or first after it."""
         facts = self._facts.get(name, [])
         place = max(bisect_right(facts, line, key=LINE_OF) - 1, 0)
@@ -348,7 +348,7 @@ class TrainerRows:
 
     # --- rows ---
 
-    def _tell_process(self, process: _Process, marks: list[np.ndarray], several: bool) -> None:
+    def _add_process(self, process: _Process, marks: list[np.ndarray], several: bool) -> None:
         line, number, elapsed, error, rate = marks
         begin, end = process.begin, process.end
         losses = process.of(self.losses)
@@ -373,7 +373,7 @@ class TrainerRows:
         stamps = _by_number(number, loss_at, losses[:, 3])
         lines = line.astype(np.int64)
         self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
-        self._tell_facts(process, clock, several)
+        self._add_facts(process, clock, several)
         told = zip(evaluations, took, strict=False)
         # Without a call of the class for each: there may be as many as steps.
         self.records.events += [
@@ -383,7 +383,7 @@ class TrainerRows:
         costs = zip(saved, took[len(evaluations) :], strict=True)
         self.records.events += [tuple.__new__(Checkpoint, (*save[:2], seconds, save[3])) for save, seconds in costs]
 
-    def _tell_facts(self, process: _Process, clock: Clock, several: bool) -> None:
+    def _add_facts(self, process: _Process, clock: Clock, several: bool) -> None:
         events, line = self.records.events, int(process.line[0])
         said = any(map(len, (self.losses, self.told, self.evaluations, self.summaries)))
         if not said and not any(isinstance(event, Fact) and event.name == "training" for event in events):
@@ -415,9 +415,9 @@ class TrainerRows:
             # In all, as the lengths of samples differ, and as rounded places matter little over the whole.
             per_step = round(float(tokens[fits].sum() / steps[fits].sum()))
             events.append(Fact(line=line, name="tokens_per_iter", value=per_step))
-        told = {name: self._told_by(line, name) for name in ("batch_size", "whole_batch", "micro_steps")}
+        told = {name: self._stated(line, name) for name in ("batch_size", "whole_batch", "micro_steps")}
         events += [Fact(line=line, name=name, value=value) for name, value in cards_of(told).items()]
-        trained = self._told_by(line, "trainable_params")
+        trained = self._stated(line, "trainable_params")
         if trained and "n_params" not in self._facts:
             events.append(Fact(line=line, name="n_params", value=trained))
 
@@ -429,7 +429,7 @@ class TrainerRows:
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
         for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
             # LLaMA-Factory tells no cost, but the clock before and after it.
-            told = self._told_at.get(at[row], [])
+            told = self._rows_at.get(at[row], [])
             place = bisect_left(told, rows[row, 0], key=lambda each: float(self.told[each, 0])) - 1
             since = rows[row, 5] - self.told[told[place], 3] if place >= 0 else math.nan
             rows[row, 4] = since if since > 0 else math.nan
@@ -468,7 +468,7 @@ class TrainerRows:
         return placed if bool((np.diff(placed) > 0).all()) else at
 
     @cached_property
-    def _told_at(self) -> dict[float, list[int]]:
+    def _rows_at(self) -> dict[float, list[int]]:
         """The rows of what was told, by their iteration."""
         rows: dict[float, list[int]] = {}
         for row, number in enumerate(self.told[:, 1].tolist()):
@@ -492,7 +492,7 @@ class TrainerRows:
                 line, evaluations = int(self.summaries[-1, 0]), self._merged_evaluations(process)
                 self._add_last(self._mean_of_run(evaluations, line))
                 self.records.events += [*evaluations, *self.saves]
-                self._tell_end(line)
+                self._add_end(line)
             return
         if math.isnan(process.per_epoch):
             process = process._replace(line=rows[:, 0], number=number)
@@ -509,7 +509,7 @@ class TrainerRows:
                 self._add_last(times[0])
         self.records.add_rows(time_s=times, **columns)
         self.records.events += [*evaluations, *self.saves]
-        self._tell_end(line)
+        self._add_end(line)
 
     def _mean_of_run(self, evaluations: list[Evaluation], line: int) -> float:
         end = self.summaries[-1]
@@ -524,7 +524,7 @@ class TrainerRows:
         number, line = np.array([self._steps_done]), self.summaries[-1:, 0].astype(np.int64)
         self.records.add_rows(number=number, time_s=np.array([time_s]), line=line)
 
-    def _tell_end(self, line: int) -> None:
+    def _add_end(self, line: int) -> None:
         last = self._steps_done if len(self.summaries) else self._steps_in_all()
         if last:
             self.records.events.append(Fact(line=line, name="max_iters", value=last))

@@ -112,7 +112,7 @@ class _Ultralytics(LineFormat):
         ended[:, 4] *= ended[:, 3] / ended[:, 2]
         ended[:, 2] = ended[:, 3]
         records.keep(_BARS, *np.concatenate((bars, ended)).T)
-        BarRows(records).tell()
+        BarRows(records).add()
         rows = records.iterations()
         told_patience = [event for event in records.events if isinstance(event, Fact) and event.name == "patience"]
         records.events += [
@@ -126,7 +126,7 @@ class _Ultralytics(LineFormat):
             above = np.concatenate((lengths[:, 0], totals[:, 0]))
             begun = above[above < line].max(initial=-1.0)
             if len(np.unique(bars[(bars[:, 0] > begun) & (bars[:, 0] < line), 1])) == epochs:  # none is cut off
-                facts["told_s"] = seconds
+                facts["reported_s"] = seconds
             records.events += [Fact(int(rows.line[last]), name, value) for name, value in facts.items()]
             behind = passes[final & (before == np.searchsorted(bars[:, 0], line))]
             if len(behind):

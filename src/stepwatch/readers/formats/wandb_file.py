@@ -44,7 +44,7 @@ def finish(first_line: int, records: Records) -> None:
     recorded, records.held = decode(records.held), b""
     for _ in range(recorded.damaged):
         records.add_unread(0, "a damaged record, or one that is cut off")
-    tell(recorded.history, recorded.config, recorded.started_s, records)
+    add_history(recorded.history, recorded.config, recorded.started_s, records)
     records.events += facts_of(recorded)
 
 
@@ -56,7 +56,7 @@ def finish_epochs(first_line: int, records: Records) -> None:
     if rows:
         begun = recorded.started_s if recorded.started_s is not None else math.nan
         events = Events(_scalars(rows, _EPOCH), [_settings(recorded.config, begun)])
-        events.tell_epochs(records, _planned(recorded.config))
+        events.add_epochs(records, _planned(recorded.config))
         records.events += facts_of(recorded)
 
 
@@ -119,7 +119,7 @@ def facts_of(recorded: Recorded) -> list[Fact]:
     return facts
 
 
-def tell(
+def add_history(
     history: list[dict[str, object]],
     config: dict[str, object],
     started_s: float | None,
@@ -132,7 +132,7 @@ def tell(
         counter = _ROW
         if _counts_epochs(history, config):
             return
-    tell_scalars(_scalars(history, counter), config, started_s, records, first_line)
+    add_scalars(_scalars(history, counter), config, started_s, records, first_line)
 
 
 def _keys(history: list[dict[str, object]]) -> list[str]:
@@ -147,12 +147,12 @@ def counts_by_steps(keys: Iterable[str], config: dict[str, object]) -> bool:
     return plain and step_key(named) is None and _planned(config) is None
 
 
-def tell_scalars(
+def add_scalars(
     scalars: Scalars, config: dict[str, object], started_s: float | None, records: Records, first_line: int = 0
 ) -> None:
     if len(scalars.wall_s):
         begun = started_s if started_s is not None else float(scalars.wall_s[0])
-        Events(scalars, [_settings(config, begun)], first_line).tell(records)
+        Events(scalars, [_settings(config, begun)], first_line).add_to(records)
 
 
 def _counts_epochs(history: list[dict[str, object]], config: dict[str, object]) -> bool:

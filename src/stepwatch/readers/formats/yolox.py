@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, tell_epochs, with_waiting
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
 from stepwatch.readers.text.block import Floats, Ints
@@ -63,7 +63,7 @@ class _Yolox(LineFormat):
             if len(inside):
                 took = float(own[-1, 1] - own[0, 1])
                 passes.append(Pass(int(inside[0]), int(inside[-1]), took if took >= 0 else None))
-        tell_epochs(epochs, times, np.minimum(data, times), loss, stamps, passes, records)
+        add_epochs(epochs, times, np.minimum(data, times), loss, stamps, passes, records)
 
 
 def _with_ends(table: np.ndarray, saves: Floats) -> np.ndarray:

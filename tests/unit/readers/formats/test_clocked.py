@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.readers.formats.clocked import ROWS, STARTS, losses, tell_clocked
+from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked, losses
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint
 
@@ -17,7 +17,7 @@ def test_a_process_that_starts_again_has_a_first_step_of_its_own() -> None:
     records.keep_row(STARTS, 7, 500.0)
     for place in range(5):
         records.keep_row(ROWS, 8 + place, 3 + place, 520.0 + 2 * place, np.nan)
-    tell_clocked(records, 0.001)
+    add_clocked(records, 0.001)
     rows = records.iterations()
     assert np.allclose(rows.time_s, [10, 2, 2, 2, 2, 20, 2, 2, 2, 2])
 
@@ -26,7 +26,7 @@ def test_a_save_between_two_rows_is_no_step() -> None:
     records = Records(events=[Checkpoint(3, 2, took_s=30.0)])
     for line, number, clock in ((1, 1, 0.0), (2, 2, 2.0), (4, 3, 34.0), (5, 4, 36.0)):
         records.keep_row(ROWS, line, number, clock, np.nan)
-    tell_clocked(records, 0.001)
+    add_clocked(records, 0.001)
     assert np.allclose(records.iterations().time_s, 2.0)
 
 

@@ -94,7 +94,7 @@ def test_the_printed_total_has_what_lies_between_the_bars() -> None:
 def test_the_total_of_epochs_that_are_not_there_is_not_taken() -> None:
     text = "\n".join(log(10, planned=10).splitlines()[20:]) + "\n10 epochs completed in 0.105 hours.\n"
     run = the_run(text)
-    assert run.told_s is None
+    assert run.reported_s is None
     assert analyse(run).goodput.wall_s < 250
 
 

@@ -26,6 +26,14 @@ def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
     return np.repeat(values, counts.astype(np.intp))
 
 
+def rows_from(column: Ints, values: npt.ArrayLike) -> Ints:
+    """For each value the first row that is not below it, in a rising column; numpy would make a narrow column wide."""
+    if column.dtype == np.int32:
+        limits = np.iinfo(np.int32)
+        values = np.clip(np.ceil(values), limits.min, limits.max).astype(np.int32)
+    return np.searchsorted(column, values)
+
+
 def usual_distance(numbers: Ints) -> int | None:
     """How far most rows are apart; None where no distance is that of most, or two rows are all there is."""
     apart = np.diff(np.sort(numbers[:5000]))  # the start of a long log is enough

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -16,6 +17,8 @@ from stepwatch.analysis.periods import between_rows, find_periods, usual_gap
 from stepwatch.analysis.statistics import (
     baseline_of,
     block_medians,
+    chosen,
+    every_nth,
     median,
     quantile,
     running_levels,
@@ -100,16 +103,15 @@ def test_planted_periods_are_found(every: int, first: int, noise_seed: int, exce
 
 @given(
     st.lists(st.integers(0, 10**12), min_size=2, max_size=30, unique=True).map(sorted), st.integers(1, 10**12),
-    st.lists(st.integers(0, 10**12), max_size=5).map(sorted), st.data(),
+    st.lists(st.integers(0, 10**12), max_size=5).map(sorted), st.integers(0, 10**12),
 )  # fmt: skip
 def test_unlogged_evaluations_are_counted_as_they_would_be_listed(
-    numbers: list[int], interval: int, mentioned: list[int], data: st.DataObject
+    numbers: list[int], interval: int, mentioned: list[int], beyond: int
 ) -> None:
-    gaps = np.array(data.draw(st.lists(st.booleans(), min_size=len(numbers) - 1, max_size=len(numbers) - 1)))
     interval = max(interval, (numbers[-1] - numbers[0]) // 1000)  # else the list of the test were too long
-    found = between_rows(np.array(numbers), interval, gaps, np.array(mentioned, np.int64))
+    found = between_rows(np.array(numbers), interval, beyond, np.array(mentioned, np.int64))
     listed = {
-        at for before, after, gap in zip(numbers, numbers[1:], gaps, strict=False) if gap
+        at for before, after in itertools.pairwise(numbers) if after - before > beyond
         for at in range(before - before % interval + interval, after, interval)
     }  # fmt: skip
     assert found.total == len(listed) + sum(at not in listed for at in mentioned)
@@ -147,6 +149,30 @@ def test_a_column_in_pieces_gives_what_it_gives_as_a_whole(
         patch.setattr(statistics, "_SAMPLED", 5)
         np.testing.assert_array_equal([median(values), quantile(values, share), spread(values)], whole)
         assert statistics.sum_of(len(values), values.__getitem__) == pytest.approx(values.sum(), abs=1e-6, nan_ok=True)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10.0), st.integers(0, 9)), min_size=1, max_size=200),
+    st.slices(150), st.integers(1, 30), st.integers(1, 9),
+)  # fmt: skip
+def test_rows_that_are_chosen_without_a_copy_are_those_of_one(
+    monkeypatch: pytest.MonkeyPatch, rows: list[tuple[float, int]], asked: slice, window: int, nth: int
+) -> None:
+    values, mask = np.array([value for value, _ in rows]), np.array([kind > 0 for _, kind in rows])
+    copy = values[mask]
+    levels = running_levels(copy, window, least=1.0) if len(copy) else copy
+    with monkeypatch.context() as patch:
+        patch.setattr(statistics, "PIECE", 7)
+        patch.setattr(statistics, "_SAMPLED", 5)
+        found = chosen(values, mask)
+        assert len(found) == len(copy)
+        np.testing.assert_array_equal(np.asarray(found[abs(asked.start or 0) :]), copy[abs(asked.start or 0) :])
+        np.testing.assert_array_equal(np.asarray(found[asked]), copy[asked])
+        np.testing.assert_array_equal(every_nth(mask, nth), np.flatnonzero(mask)[::nth])
+        if len(copy):
+            assert found[len(copy) - 1] == copy[-1]
+            np.testing.assert_array_equal(running_levels(found, window, least=1.0), levels)
+            np.testing.assert_array_equal(block_medians(found[1:], 3), block_medians(copy[1:], 3))
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 10.0), st.booleans()), min_size=1, max_size=60), st.integers(1, 9))

@@ -123,7 +123,7 @@ def stalled_s(a: Analysis) -> float:
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     excess = a.phases.excess_s(a.run, rows)
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
-    late = late_s(a) if a.costs.data_s is not None else 0.0
+    late = late_s(a)
     return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - late, 0.0)
 
 

@@ -12,7 +12,7 @@ from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.regimes import Regimes, find_regimes
-from stepwatch.analysis.statistics import quantile
+from stepwatch.analysis.statistics import chosen, quantile
 from stepwatch.analysis.throughput import Throughput, find_expected, find_throughput, least_step_s, with_expected_step
 from stepwatch.run import Run, Timing
 
@@ -52,7 +52,7 @@ class Analysis:
     @property
     def step_spread_s(self) -> tuple[float, float] | None:
         """Nine of ten normal iterations take between these; None where they are too few to say."""
-        times = self.run.iterations.time_s[self.phases.normal]
+        times = chosen(self.run.iterations.time_s, self.phases.normal)
         if len(times) < findings.LEAST_SPREAD_ROWS or self.run.timing is Timing.SPANS_RUN:
             return None
         return quantile(times, 0.05), quantile(times, 0.95)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,13 @@ from stepwatch.analysis.statistics import (
     PRINTED_STEP_S,
     WINDOW,
     Levels,
+    chosen,
     last_digit_s,
     mean_of,
     median,
     median_of,
     running_levels,
+    series,
     spread,
     standard_error,
     sum_of,
@@ -35,7 +37,7 @@ from stepwatch.analysis.statistics import (
 )
 from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.estimator.workload import NANOGPT
-from stepwatch.run import Floats, Run
+from stepwatch.run import Floats, Run, rows_from
 from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
 
@@ -143,20 +145,23 @@ class _Speeds(NamedTuple):
         begins = [regime.from_iteration for regime in regimes.regimes]
         jumps = []
         if len(begins) > 1 and not run.traits.schedules:
-            times, own = np.maximum(run.iterations.time_s[normal], PRINTED_STEP_S / 2), numbers[normal]
-            places = [*np.searchsorted(own, begins).tolist(), len(own)]
-            for begin, cut, end in zip(places, places[1:], places[2:], strict=False):
+            times = _usual_times(run, normal)
+            rows = rows_from(numbers, begins).tolist()  # each is a normal one
+            places = [*(np.count_nonzero(normal[:row]) for row in rows), len(times)]
+            for row, begin, cut, end in zip(rows[1:], places, places[1:], places[2:], strict=False):
                 before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
                 if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO):
-                    jumps.append(int(own[cut]))
+                    jumps.append(row)
         of_row = np.zeros(len(numbers), np.int16)
         for jump in jumps:
-            of_row[np.searchsorted(numbers, jump) :] += 1
-        levels = []
-        for speed in range(len(jumps) + 1):
-            times = run.iterations.time_s[normal & (of_row == speed)]
-            levels.append(median(np.maximum(times, PRINTED_STEP_S / 2, out=times)))
+            of_row[jump:] += 1
+        levels = [median(_usual_times(run, normal & (of_row == speed))) for speed in range(len(jumps) + 1)]
         return cls(of_row, np.array(levels), of_row == len(jumps))
+
+
+def _usual_times(run: Run, rows: npt.NDArray[np.bool_]) -> Any:
+    times = chosen(run.iterations.time_s, rows)
+    return series(len(times), lambda part: np.maximum(times[part], PRINTED_STEP_S / 2))
 
 
 class _Level(NamedTuple):
@@ -180,7 +185,7 @@ class _Level(NamedTuple):
         # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
         noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
         window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
-        local = running_levels(run.iterations.time_s[normal], window)
+        local = running_levels(chosen(run.iterations.time_s, normal), window)
         local = local.mapped(lambda times: np.maximum(times, PRINTED_STEP_S / 2))
         usual = mean_of(len(local), local.__getitem__)
         local = local.mapped(lambda times: times / usual)
@@ -320,7 +325,7 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     if baseline is None or not normal.any():
         smallest = float(run.iterations.time_s.min())
         return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
-    times, usual, covers = run.iterations.time_s[normal], baseline.time_s.of(normal), phases.covers_of(normal)
+    times, usual, covers = chosen(run.iterations.time_s, normal), baseline.time_s.of(normal), phases.covers_of(normal)
     heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
     iterations = float(covers.sum())
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
@@ -335,7 +340,8 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     if mid != mean and np.count_nonzero(plain) > len(times):
         mid = weighted_median(run.iterations.time_s[plain], phases.covers[plain])
     if len(speeds.step_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
-        mean, times = mid * mean_ratio, times * mid / speeds.step_s[speeds.of_row[normal]]
+        mean, speed_of, each = mid * mean_ratio, speeds.of_row[normal], times
+        times = series(len(each), lambda rows: each[rows] * mid / speeds.step_s[speed_of[rows]])
     if len(times) > 4:
         # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
         error = 1.1 * standard_error(times)

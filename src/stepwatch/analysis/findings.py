@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, Phase
-from stepwatch.analysis.statistics import median, quantile, weighted_median
+from stepwatch.analysis.statistics import chosen, median, quantile, series, weighted_median
 from stepwatch.analysis.throughput import Throughput, flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
@@ -27,6 +27,7 @@ from stepwatch.run import (
     Timing,
     UnreadLines,
     most_telling,
+    rows_from,
 )
 from stepwatch.units import TERA
 
@@ -309,14 +310,20 @@ def change_of_level(a: Analysis) -> Finding:
 def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
     rows, regimes = a.phases.normal, a.regimes.regimes
-    around = a.run.iterations.time_s[rows]
+    times = chosen(a.run.iterations.time_s, rows)
     # Around the level of their stretch too: a run of two speeds is not uneven.
-    begins = np.searchsorted(a.run.iterations.number[rows], [regime.from_iteration for regime in regimes[1:]]).tolist()
-    for begin, end, regime in zip([0, *begins], [*begins, len(around)], regimes, strict=True):
-        around[begin:end] /= max(regime.step_s, 1e-9)
+    begins = rows_from(a.run.iterations.number, [regime.from_iteration for regime in regimes[1:]]).tolist()
+    places = [np.count_nonzero(rows[:begin]) for begin in begins]
+    levels = np.array([max(regime.step_s, 1e-9) for regime in regimes])
+
+    def part(asked: slice) -> Floats:
+        stretches = np.searchsorted(places, np.arange(*asked.indices(len(times))), side="right")
+        return np.asarray(times[asked] / levels[stretches])
+
+    around = series(len(times), part)
     ratio = min(high / max(low, 1e-9), quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9))
     if low > 0 and ratio > 1.5:  # p95 over p5; steady public runs stay below 1.3
-        mid = weighted_median(a.run.iterations.time_s[rows], a.phases.covers_of(rows))
+        mid = weighted_median(times, a.phases.covers_of(rows))
         facts = {"low": low, "mid": mid, "high": high, "ratio": ratio}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",
@@ -359,7 +366,7 @@ def printed_mfu(a: Analysis) -> Iterator[Finding]:
         text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. The normal iterations use {mfu:pct} of your {gpu:word} ({own:tflops}).", facts)
         if abs(peak / t.peak_flops - 1) > 0.02:
             yield Finding("mfu_other_peak", NOTICE, text)
-    printed = median(column[np.isfinite(column)])
+    printed = median(chosen(column, np.isfinite(column)))
     if printed >= IMPOSSIBLE_MFU:  # some trainers count the work of a model that they do not know
         text = Message("The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.", {"printed": printed})
         yield Finding("impossible_mfu", WARNING, text)
@@ -424,7 +431,7 @@ def not_shown(a: Analysis) -> Iterator[Finding]:
         yield Finding("epochs", NOTICE, text)
     # Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes. Means leave
     # out no line, and what their trainer does not count in them is in none.
-    numbers = a.run.iterations.number[a.phases.normal]
+    numbers = chosen(a.run.iterations.number, a.phases.normal)
     apart = int(np.diff(a.run.iterations.number).max(initial=0))
     evaluates = a.run.evaluations or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
     single = a.run.timing not in AVERAGES and a.run.span is None and "eval" in a.run.holds

@@ -14,7 +14,7 @@ from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.periods import usual_gap
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.regimes import Regimes
-from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, median, spread_of
+from stepwatch.analysis.statistics import MEDIAN_ERROR, Series, block_medians, chosen, median, series, spread_of
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import SLEEP_S, Floats, Run
@@ -59,7 +59,7 @@ def future_step(
     `share_left` is the part of the run still to come.
     """
     warm = run.iterations.number >= (regimes.stable_from or 0)
-    times = run.iterations.time_s[phases.normal & warm]
+    times = chosen(run.iterations.time_s, phases.normal & warm)
     if phases.baseline is None or not len(times):
         return costs.step_s, ()
     beyond = 1.0
@@ -74,7 +74,13 @@ def future_step(
     rows = regimes.regimes[-1].rows if len(regimes.regimes) > 1 else len(times)
     wander, parts = 0.0, min(12, rows // 8)
     if parts > 1:
-        level = times if slope == 0 else times * np.exp(-slope * np.linspace(0, 1, len(times)))
+        level = times
+        if slope:
+            apart = 1 / (len(times) - 1)
+            level = series(
+                len(times),
+                lambda rows: times[rows] * np.exp(-slope * (apart * np.arange(*rows.indices(len(times))))),
+            )
         blocks = block_medians(level[-rows:], parts)
         wander = float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
     few = 0.10 / len(times) ** 0.7  # as in throughput.combined: a card is not warm, a compiler not done
@@ -107,12 +113,11 @@ def future_step(
     return Interval(factor * max(low, 0.0), factor * now, factor * high), tuple(reasons)
 
 
-def _drift(times: Floats) -> float:
+def _drift(times: Floats | Series) -> float:
     """The logarithm of how much longer steps become in as many rows, where they do so all the time; else 0."""
     if len(times) < 16:  # three rows in each fifth
         return 0.0
-    logs = np.maximum(times, 1e-12)
-    np.log(logs, out=logs)
+    logs = series(len(times), lambda rows: np.log(np.maximum(times[rows], 1e-12)))
     fifths = block_medians(logs, 5)
     change = float(fifths[-1] - fifths[0])
     changes = spread_of(len(logs) - 1, lambda rows: logs[1:][rows] - logs[:-1][rows])

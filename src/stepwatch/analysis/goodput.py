@@ -12,7 +12,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.statistics import median, pieces, t_quantile, total_s
 from stepwatch.bounds import STEP_S
-from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run
+from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run, rows_from
 from stepwatch.units import Interval
 
 # --- evaluations and checkpoints outside the printed times ------------------------------------------------------
@@ -65,7 +65,7 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
     excess = np.diff(stamps) - np.where((covers > 1) | (apart == 1), told, apart * costs.step_s.mid)
     counts = {kind: np.zeros(len(excess), np.int64) for kind in found}
     for kind, each in events.items():
-        after = np.searchsorted(rows.line, [event.line for event in each]) - 1
+        after = rows_from(rows.line, [event.line for event in each]) - 1
         after = after[(after >= 0) & (after < len(excess))]  # of those that lie between two rows
         counts[kind] = np.bincount(after, minlength=len(excess))
     pairs = (("checkpoint", "eval"), ("eval", "checkpoint"))
@@ -137,11 +137,13 @@ class Split(NamedTuple):
     rows: Ints
     parts: Mapping[str, Floats]
 
-    def column_s(self, part: str) -> Floats:
-        """Of every row; waiting for data is 0 where it is not known."""
-        column = self.times_s.copy() if part == "step" else np.zeros(len(self.times_s))
+    def column_s(self, part: str, rows: slice = slice(None)) -> Floats:
+        """Of every row, or of some; waiting for data is 0 where it is not known."""
+        begin, end, _ = rows.indices(len(self.times_s))
+        column = self.times_s[rows].copy() if part == "step" else np.zeros(end - begin)
         if part in self.parts:
-            column[self.rows] = self.parts[part]
+            own = slice(*np.searchsorted(self.rows, (begin, end)))
+            column[self.rows[own] - begin] = self.parts[part][own]
         return column
 
     def at(self, row: int) -> dict[str, float]:
@@ -277,18 +279,23 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
     covers, last = phases.covers, int(run.iterations.number[-1])
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
     parts = no_parts(costs)
-    artefact = np.flatnonzero(phases.artefact)  # no time is lost in it
-    steps = split.column_s("step")
-    if costs.data_s is not None:
-        steps += split.column_s(DATA)
-    parts["step"] = _total(steps, covers) - _total(
-        steps[artefact] - costs.mean_ratio * usual[artefact], covers[artefact]
-    )
-    parts |= {part: _total(split.column_s(part), covers) for part in ("eval", "checkpoint", "compile")}
+    waited = 0.0
+    for rows in pieces(len(covers)):
+        about, steps = covers[rows], split.column_s("step", rows)
+        if costs.data_s is not None:
+            data = split.column_s(DATA, rows)
+            steps += data
+            waited += _total(data, about)
+        artefact = phases.artefact[rows]  # no time is lost in it
+        parts["step"] += _total(steps, about)
+        parts["step"] -= _total(steps[artefact] - costs.mean_ratio * usual[rows][artefact], about[artefact])
+        for part in ("eval", "checkpoint", "compile"):
+            parts[part] += _total(split.column_s(part, rows), about)
+        stalls, unexplained = phases.phase[rows] == Phase.STALL, split.column_s("unexplained", rows)
+        parts["stall"] += _total(unexplained[stalls], about[stalls])
+        parts["unexplained"] += _total(unexplained, about)
     parts["compile"] += run.compile_s or 0.0
-    stalls, unexplained = np.flatnonzero(phases.phase == Phase.STALL), split.column_s("unexplained")
-    parts["stall"] = _total(unexplained[stalls], covers[stalls])
-    parts["unexplained"] = max(_total(unexplained, covers) - parts["stall"], 0.0)
+    parts["unexplained"] = max(parts["unexplained"] - parts["stall"], 0.0)
 
     missing = unseen = 0.0
     if phases.baseline is not None:  # otherwise nothing shows what the unlogged ones took
@@ -313,8 +320,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
         parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
         parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
     if costs.data_s is not None:  # those that no line is about wait as the others do
-        waited = _total(split.column_s(DATA), covers) + (missing + unseen) * costs.data_s.mid
-        parts[DATA] = min(waited, max(parts["step"], 0.0))
+        parts[DATA] = min(waited + (missing + unseen) * costs.data_s.mid, max(parts["step"], 0.0))
         parts["step"] -= parts[DATA]
     # A trainer that prints means waits for its card, whatever lines are missing.
     unlogged = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.statistics import Baseline, median, pieces
-from stepwatch.run import Floats, Ints, Run
+from stepwatch.run import Floats, Ints, Run, rows_from
 
 Mask = npt.NDArray[np.bool_]
 
@@ -45,8 +45,8 @@ def usual_gap(gaps: Ints) -> int:
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
     """The interval whose multiples are slow nearly every time and together hold most of the slowness of their size."""
     numbers, ratio = run.iterations.number, baseline.ratio(run.iterations, spikes)
-    excess = np.zeros(len(numbers))
-    excess[spikes] = ratio - 1
+    slow = np.flatnonzero(spikes)
+    excess = ratio - 1
     least, most = (ratio.min(), ratio.max()) if len(ratio) else (0.0, 0.0)
     # The only slow rows of a log may be evaluations, however few, where they are large, alike and at round numbers.
     large_and_alike = (
@@ -58,19 +58,27 @@ def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -
     candidates = _candidates(numbers[spikes])
     best, best_score = None, 0.0
     for candidate in candidates:
-        grid = numbers % candidate == 0
+        grid = multiples(numbers, candidate)
         if first is not None:
             grid[first] = False
-        share = int((grid & spikes).sum()) / max(int(grid.sum()), 1)
+        places, on_grid = int(np.count_nonzero(grid)), grid[slow]
+        share = int(np.count_nonzero(on_grid)) / max(places, 1)
         if share < MOST_PLACES:
             continue
-        alone = large_and_alike and candidate % round_number == 0 and not (spikes & ~grid).any()
-        if not alone and not _is_regular(excess, grid, len(candidates)):
+        alone = large_and_alike and candidate % round_number == 0 and bool(on_grid.all())
+        if not alone and not _is_regular(excess, on_grid, places, len(numbers) - places, len(candidates)):
             continue
-        score = float(excess[grid].sum()) * share * share
+        score = float(excess[on_grid].sum()) * share * share
         if score > best_score:
             best, best_score = candidate, score
     return best
+
+
+def multiples(numbers: Ints, of: int) -> Mask:
+    found = np.empty(len(numbers), bool)
+    for rows in pieces(len(numbers)):
+        found[rows] = numbers[rows] % of == 0
+    return found
 
 
 def find_periods(
@@ -80,28 +88,31 @@ def find_periods(
 
     `beyond` is what rows have beyond normal steps, in steps; 0 where something else explains it.
     """
-    excess = np.zeros(len(numbers))
-    excess[spikes] = beyond(np.flatnonzero(spikes))
+    slow = np.flatnonzero(spikes)
+    excess = beyond(slow)
     found: list[Period] = []
-    while len(left := np.flatnonzero(excess > 0)) >= _LEAST_TIMES:
+    while len(left := slow[excess > 0]) >= _LEAST_TIMES:
         best, most = None, 0.0
         tries = len(left) * (len(left) - 1) // 2
         near = left[:_ENOUGH]
         for every, offset in _grids(numbers[near], covers[near]):
             rows = _rows_on(every, offset, numbers, covers)
             rows = rows[rows != first]
-            hits = rows[excess[rows] > 0]
-            cost = float(excess[hits].sum())
-            if len(hits) >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:
-                alike = rows[beyond(rows) > 0.5 * median(beyond(hits))]  # some are lost in the noise
-                grid, slow = np.zeros(len(numbers), bool), np.zeros(len(numbers), bool)
-                grid[rows], slow[alike] = True, True
-                if _is_regular(excess, grid, tries):
-                    best, most = Period(every, int(numbers[alike[0]]), slow), cost
+            if len(rows) < _LEAST_TIMES:
+                continue
+            on_grid = rows[np.minimum(np.searchsorted(rows, slow), len(rows) - 1)] == slow
+            hits = on_grid & (excess > 0)
+            count, cost = int(np.count_nonzero(hits)), float(excess[hits].sum())
+            if count >= max(_LEAST_TIMES, MOST_PLACES * len(rows)) and cost > most:
+                alike = rows[beyond(rows) > 0.5 * median(beyond(slow[hits]))]  # some are lost in the noise
+                if _is_regular(excess, on_grid, len(rows), len(numbers) - len(rows), tries):
+                    held = np.zeros(len(numbers), bool)
+                    held[alike] = True
+                    best, most = Period(every, int(numbers[alike[0]]), held), cost
         if best is None:
             return found
         found.append(best)
-        excess[best.rows] = 0.0
+        excess[best.rows[slow]] = 0.0
     return found
 
 
@@ -143,29 +154,30 @@ def _candidates(numbers: npt.NDArray[np.int64]) -> list[int]:
     return sorted(value for value in found if value > 1)
 
 
-def _is_regular(excess: Floats, grid: Mask, tries: int) -> bool:
+def _is_regular(excess: Floats, on_grid: Mask, places: int, beside: int, tries: int) -> bool:
     """Whether the slow rows of a grid are alike, hold most of the slowness of their size, and are no chance.
+
+    Of all slow rows the excess and whether they are on the grid; of all rows how many are on it and beside it.
 
     Of many places where noise is large some fall on a grid, the more so the more grids are tried. A stall far larger
     or smaller says nothing either way.
     """
-    hits = grid & (excess > 0)
+    hits = on_grid & (excess > 0)
     usual = median(excess[hits])
     alike = (excess > usual / _LIKE_SIZE) & (excess < usual * _LIKE_SIZE)
-    on, off = alike & grid, alike & ~grid
+    on, off = alike & on_grid, alike & ~on_grid
     count = int(on.sum())
     if count < 2 or 2 * count <= int(hits.sum()) or excess[on].sum() < excess[off].sum():
         return False
-    rate = (int(off.sum()) + 1) / (int((~grid).sum()) + 2)  # of such rows beside the grid, by Laplace's rule
+    rate = (int(off.sum()) + 1) / (beside + 2)  # of such rows beside the grid, by Laplace's rule
     # At most the probability of so many hits (Chernoff's bound); the grid was chosen through one of them.
-    places = int(grid.sum()) - 1
-    share = (count - 1) / places
+    share = (count - 1) / (places - 1)
     if share <= rate:
         return False
     divergence = share * math.log(share / rate)
     if share < 1:
         divergence += (1 - share) * math.log((1 - share) / (1 - rate))
-    return tries * math.exp(-places * divergence) < 0.05
+    return tries * math.exp(-(places - 1) * divergence) < 0.05
 
 
 # --- evaluations at iterations that were not logged -------------------------------------------------------------
@@ -210,15 +222,17 @@ class Unlogged:
 
     def at_rows(self, numbers: Ints) -> tuple[Ints, Ints]:
         """The rows before which they ran, and how many before each."""
-        rows = np.searchsorted(numbers, np.concatenate((self.mentioned, self.first)))
+        rows = rows_from(numbers, np.concatenate((self.mentioned, self.first)))
         return rows, np.concatenate((np.ones(len(self.mentioned), np.int64), self.counts))
 
 
-def between_rows(numbers: Ints, interval: int, gaps: np.ndarray, mentioned: Ints) -> Unlogged:
-    """The multiples of the interval inside those gaps between rows, and those mentioned outside of them."""
+def between_rows(numbers: Ints, interval: int, beyond: int, mentioned: Ints) -> Unlogged:
+    """The multiples of the interval inside gaps longer than that between rows, and those mentioned outside of them."""
     found = [(_NONE, _NONE)]
-    for rows in pieces(len(gaps)):
-        before, after = numbers[:-1][rows][gaps[rows]], numbers[1:][rows][gaps[rows]]
+    for rows in pieces(len(numbers) - 1):
+        before, after = numbers[:-1][rows], numbers[1:][rows]
+        far = after - before > beyond
+        before, after = before[far], after[far]
         first, counts = before - before % interval + interval, (after - 1) // interval - before // interval
         found.append((first[counts > 0], counts[counts > 0]))
     first, counts = (np.concatenate(column).astype(np.int64) for column in zip(*found, strict=True))

@@ -18,10 +18,11 @@ from stepwatch.analysis.periods import (
     between_rows,
     find_period,
     find_periods,
+    multiples,
     usual_gap,
 )
 from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
-from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing, usual_distance
+from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing, rows_from, usual_distance
 from stepwatch.settings import Origin
 
 STALL_RATIO = LARGE_RATIO
@@ -95,7 +96,10 @@ class Phases:
     @property
     def regular(self) -> Mask:
         """Slow rows that nothing explains but that come back at an interval."""
-        return np.asarray(np.any([np.zeros(len(self.phase), bool), *(each.rows for each in self.periods)], axis=0))
+        found = np.zeros(len(self.phase), bool)
+        for period in self.periods:
+            found |= period.rows
+        return found
 
     def excess_s(self, run: Run, rows: npt.NDArray[np.generic], mean_ratio: float = 1.0) -> Floats:
         """What these rows took beyond a normal step; with heavy tails the mean step is above the median one."""
@@ -269,7 +273,7 @@ class _Marks:
         numbers, lines = self.run.iterations.number, self.run.iterations.line
         found = np.zeros(len(numbers), bool)
         at, line = np.array(places, np.int64).reshape(-1, 2).T
-        rows = np.searchsorted(numbers, at)
+        rows = rows_from(numbers, at)
         inside = rows < len(numbers)
         rows, at, line = rows[inside], at[inside], line[inside]
         if self.run.timing in AVERAGES and not self.run.reordered:
@@ -326,7 +330,7 @@ class _Marks:
         run = self.run
         if self.baseline is None or not interval or "eval" not in run.holds:
             return
-        rows = self._spikes(self.baseline) & (run.iterations.number % interval == 0)
+        rows = self._spikes(self.baseline) & multiples(run.iterations.number, interval)
         if run.evaluations:  # at least half as slow as those that were seen: the rest on the grid is something else
             seen = self.evaluated
             if self.first is not None:
@@ -347,7 +351,7 @@ class _Marks:
         lone = [save.line for save in run.checkpoints if save.at is None and "checkpoint" in run.holds]
         if not lone or baseline is None or run.reordered:
             return
-        rows = np.searchsorted(run.iterations.line, lone)
+        rows = rows_from(run.iterations.line, lone)
         rows = rows[rows < len(run.iterations)]
         slow = baseline.ratio(run.iterations, rows) > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise)
         for row, is_slow in zip(rows.tolist(), slow.tolist(), strict=True):
@@ -362,7 +366,7 @@ class _Marks:
         if baseline is None:
             return ()
         spikes, numbers = self._spikes(baseline), run.iterations.number
-        hundreds = (numbers % DDP_PERIOD == 0) & (self.phase == Phase.STEP)
+        hundreds = multiples(numbers, DDP_PERIOD) & (self.phase == Phase.STEP)
         on_hundred = hundreds & spikes
         on_hundred[on_hundred] = baseline.ratio(run.iterations, on_hundred) < DDP_LARGEST_RATIO
         if (
@@ -386,7 +390,9 @@ class _Marks:
         ]
         slow = spikes.copy()
         slow[slow] = baseline.ratio(run.iterations, spikes) > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
-        self.mark(np.any([slow, *(period.rows for period in periods)], axis=0), Phase.STALL, Certainty.DEDUCED)
+        for period in periods:
+            slow |= period.rows
+        self.mark(slow, Phase.STALL, Certainty.DEDUCED)
         return tuple(periods)
 
     def first_holds(self, interval: int | None) -> tuple[bool, bool]:
@@ -421,11 +427,12 @@ def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged
     if not run.evaluations:
         if not interval or not evaluates:
             return Unlogged(), None
-        return between_rows(numbers, interval, np.ones(len(numbers) - 1, bool), np.zeros(0, np.int64)), None
+        return between_rows(numbers, interval, 0, np.zeros(0, np.int64)), None
     inside = sorted({evaluation.at for evaluation in run.evaluations if begin < evaluation.at < end})
-    hidden = Unlogged(mentioned=np.setdiff1d(np.array(inside, np.int64), numbers, assume_unique=True))
+    mentioned = np.array(inside, np.int64)
+    hidden = Unlogged(mentioned=mentioned[numbers[rows_from(numbers, mentioned)] != mentioned])
     if interval and usual and not run.reordered and len(run.evaluations) > 1:
         # Lines are missing where a gap is longer than the log interval; evaluations must have run there.
-        hidden = between_rows(numbers, interval, np.diff(numbers) > 2 * usual, hidden.mentioned)
+        hidden = between_rows(numbers, interval, 2 * usual, hidden.mentioned)
     last = run.evaluations[-1].at
     return hidden, last if end < last <= end + 10 * (usual or 1) else None

@@ -10,7 +10,16 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.analysis.phases import Phase, Phases
-from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, last_digit_s, median, spread, variance_of
+from stepwatch.analysis.statistics import (
+    MEDIAN_ERROR,
+    Series,
+    block_medians,
+    chosen,
+    last_digit_s,
+    median,
+    spread,
+    variance_of,
+)
 from stepwatch.run import Floats, Run
 
 SMALLEST_CHANGE = 0.10
@@ -43,7 +52,7 @@ class Regimes(NamedTuple):
 
 def find_regimes(run: Run, phases: Phases) -> Regimes:
     normal = phases.normal
-    times, numbers = run.iterations.time_s[normal], run.iterations.number[normal]
+    times, numbers = (chosen(column, normal) for column in (run.iterations.time_s, run.iterations.number))
     if not len(times) or phases.baseline is None:
         return Regimes()
     warm_up = 0  # leading rows slower than what follows; only after the first iteration of a process
@@ -77,7 +86,7 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
     return Regimes(regimes=tuple(regimes), drift=drift, stable_from=stable)
 
 
-def _bounds(times: Floats, smallest: float) -> list[int]:
+def _bounds(times: Floats | Series, smallest: float) -> list[int]:
     """The rows where the level changes by at least so much, with both ends."""
     if len(times) < 2 * _ROWS_PER_BLOCK:
         # Too few rows for blocks: cut only where the change is large and far beyond the noise from row to row.
@@ -119,7 +128,7 @@ def _bounds(times: Floats, smallest: float) -> list[int]:
     return _merged(times, [*placed, bounds[-1]], smallest)
 
 
-def _changes(times: Floats, rows: slice) -> Floats:
+def _changes(times: Floats | Series, rows: slice) -> Floats:
     """By what factor, as a logarithm, the row behind each is longer."""
     return np.diff(np.log(np.maximum(times[rows.start : rows.stop + 1], 1e-9)))
 
@@ -151,7 +160,7 @@ def _best_cut(levels: Floats, fewest: int) -> tuple[int, float]:
     return best + fewest, float(gain[best])
 
 
-def _merged(times: Floats, bounds: list[int], smallest: float) -> list[int]:
+def _merged(times: Floats | Series, bounds: list[int], smallest: float) -> list[int]:
     """Without the cuts between parts that are nearly alike, the most alike first: a drift is no change of regime."""
     kept, levels = list(bounds), [_level(times, begin, end) for begin, end in pairwise(bounds)]
     while len(levels) > 1:
@@ -164,5 +173,5 @@ def _merged(times: Floats, bounds: list[int], smallest: float) -> list[int]:
     return kept
 
 
-def _level(times: Floats, begin: int, end: int) -> float:
+def _level(times: Floats | Series, begin: int, end: int) -> float:
     return math.log(max(median(times[begin:end]), 1e-9))

@@ -28,12 +28,72 @@ def pieces(count: int) -> Iterator[slice]:
         yield slice(begin, min(begin + PIECE, count))
 
 
+def every_nth(rows: npt.NDArray[np.bool_], nth: int) -> Ints:
+    """As np.flatnonzero(rows)[::nth]."""
+    found, seen = [], 0
+    for part in pieces(len(rows)):
+        own = part.start + np.flatnonzero(rows[part])
+        found.append(own[-seen % nth :: nth].copy())  # else all of them were kept
+        seen += len(own)
+    return np.concatenate(found)
+
+
 def total_s(seconds: Floats) -> float:
     """A sum that does not depend on how many a processor adds at once: in a browser it is the same."""
     return float(seconds.sum(dtype=np.longdouble))
 
 
-def median(values: Floats | Ints) -> float:
+class Series:
+    """A long column whose values are computed when they are asked for; a part that is long is one again."""
+
+    __slots__ = ("_count", "_part")
+
+    def __init__(self, count: int, part: Part) -> None:
+        self._count, self._part = count, part
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: Any) -> Any:
+        if not isinstance(rows, slice):  # one row
+            return self._part(slice(rows, rows + 1))[0]
+        begin, end, step = rows.indices(self._count)
+        if step == 1 and end - begin > PIECE:
+            return Series(end - begin, lambda own: self._part(_moved(own, begin)))
+        return self._part(slice(begin, end, step))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        return np.concatenate([np.asarray(self._part(rows), dtype=dtype) for rows in pieces(self._count)])
+
+
+def _moved(rows: slice, by: int) -> slice:
+    return slice(rows.start + by, rows.stop + by, rows.step)
+
+
+def series(count: int, part: Part) -> Any:
+    """A column as an array where it is short, else as a Series."""
+    return part(slice(0, count)) if count <= PIECE else Series(count, part)
+
+
+def chosen(column: npt.NDArray[Any], rows: npt.NDArray[np.bool_]) -> Any:
+    """As column[rows]; of a long column no copy, where most of its rows are chosen."""
+    if len(column) <= PIECE or 4 * np.count_nonzero(rows) < 3 * len(column):
+        return column[rows]
+    before = np.flatnonzero(~rows)
+    before -= np.arange(len(before))  # chosen rows before each of the others
+
+    def part(asked: slice) -> npt.NDArray[Any]:
+        if asked.step not in (None, 1):
+            places = np.arange(asked.start, asked.stop, asked.step)
+            return column[places + np.searchsorted(before, places, side="right")]
+        ends = np.array((asked.start, asked.stop - 1))
+        first, last = (ends + np.searchsorted(before, ends, side="right")).tolist()
+        return column[first : last + 1][rows[first : last + 1]]
+
+    return Series(len(column) - len(before), part)
+
+
+def median(values: Floats | Ints | Series) -> float:
     """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
     return median_of(len(values), lambda rows: np.asarray(values[rows], dtype=np.float64))
 
@@ -71,7 +131,8 @@ def _in_order(count: int, part: Part, first: int, second: int) -> tuple[float, f
             return at(first), at(second)
         if least == most and ends[0] <= first and second < ends[1]:
             return least, least
-    ordered = np.partition(part(slice(0, count)), (first, second, count - 1))  # NaN comes last
+    whole = [part(rows) for rows in pieces(count)]
+    ordered = np.partition(np.concatenate(whole), (first, second, count - 1))  # NaN comes last
     if np.isnan(ordered[-1]):
         return math.nan, math.nan
     return float(ordered[first]), float(ordered[second])
@@ -90,21 +151,22 @@ def variance_of(count: int, part: Part) -> float:
     return mean_of(count, lambda rows: (part(rows) - mean) ** 2)
 
 
-def weighted_median(values: Floats, weights: Ints) -> float:
+def weighted_median(values: Floats | Series, weights: Ints) -> float:
     """Of values that stand for so many each; as the median where all stand for the same."""
     if (weights == weights[0]).all():
         return median(values)
+    values = np.asarray(values)
     order = np.argsort(values)
     return float(values[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
 
 
-def quantile(values: Floats, share: float) -> float:
+def quantile(values: Floats | Series, share: float) -> float:
     """The value below which that share of the values lies."""
     place = min(int(share * len(values)), len(values) - 1)
     return _in_order(len(values), values.__getitem__, place, place)[0]
 
 
-def spread(values: Floats) -> float:
+def spread(values: Floats | Series) -> float:
     """Standard deviation from the median absolute deviation: a few stalls do not move it."""
     return spread_of(len(values), values.__getitem__)
 
@@ -174,22 +236,27 @@ class Levels:
         return np.asarray(np.interp(asked, near, self[near - np.searchsorted(others, near)]))
 
 
-def running_levels(values: Floats, window: int, most_points: int = 2_000) -> Levels:
-    """The median of the values around each one; in long series each median stands for a few neighbours."""
+def running_levels(values: Floats | Series, window: int, most_points: int = 2_000, least: float = -math.inf) -> Levels:
+    """The median of the values around each one, which are at least so much; one for a few neighbours in long series."""
     count = len(values)
     window = min(window, count) | 1
     if count <= window:
-        return Levels(np.array([median(values)]), np.zeros(count, np.uint16))
+        return Levels(np.array([median(np.maximum(values, least))]), np.zeros(count, np.uint16))
     half = window // 2
     stride = max(1, count // most_points)  # so that there are fewer than twice as many
-    windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]
+    if isinstance(values, Series):
+        windows = np.stack([values[begin : begin + window] for begin in range(0, count - 2 * half, stride)])
+    else:
+        windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]
     ordered = np.partition(windows, (half, window - 1), axis=-1)  # as in median
-    medians = np.where(np.isnan(ordered[:, -1]), np.nan, ordered[:, half])
-    inner = np.repeat(np.arange(len(medians), dtype=np.uint16), stride)[: count - 2 * half]
-    return Levels(medians, np.pad(inner, half, mode="edge"))
+    medians = np.where(np.isnan(ordered[:, -1]), np.nan, np.maximum(ordered[:, half], least))
+    of_row = np.zeros(half + len(medians) * stride + half, np.uint16)
+    of_row[half : len(of_row) - half].reshape(-1, stride)[:] = np.arange(len(medians))[:, None]
+    of_row[count - half :] = len(medians) - 1
+    return Levels(medians, of_row[:count])
 
 
-def block_medians(values: Floats, blocks: int) -> Floats:
+def block_medians(values: Floats | Series, blocks: int) -> Floats:
     """Medians of consecutive blocks of nearly equal size."""
     edges = np.linspace(0, len(values), min(blocks, len(values)) + 1).astype(int)
     sizes = np.diff(edges)
@@ -202,7 +269,7 @@ def block_medians(values: Floats, blocks: int) -> Floats:
     return medians
 
 
-def standard_error(values: Floats) -> float:
+def standard_error(values: Floats | Series) -> float:
     """Of the median of a series that may wander: the larger of what independence and its blocks say."""
     count = len(values)
     if count < 2:
@@ -244,20 +311,23 @@ def last_digit_s(run: Run, covers: Ints) -> float:
     if not run.traits.rounds_times or not len(times):
         return PRINTED_STEP_S
     # An epoch has whole seconds, a step below one has whole milliseconds: the finer one counts, where it is printed.
-    totals, steps = times * covers, 1e3 * times
-    whole, in_ms = (bool((np.abs(shown - np.rint(shown)) < 1e-6).all()) for shown in (totals, steps))
+    whole = _all_whole(len(times), lambda rows: times[rows] * covers[rows])
+    in_ms = _all_whole(len(times), lambda rows: 1e3 * times[rows])
     of_epoch = 1 / median(covers)
     return of_epoch if median(times) >= 1 or (whole and not in_ms) else min(of_epoch, 1e-3)
+
+
+def _all_whole(count: int, part: Part) -> bool:
+    return all(bool((np.abs(shown - np.rint(shown)) < 1e-6).all()) for shown in map(part, pieces(count)))
 
 
 def baseline_of(iterations: Iterations, normal: np.ndarray, digit_s: float = PRINTED_STEP_S) -> Baseline | None:
     """From the rows that may be normal; None where there are none."""
     if not normal.any():
         return None
-    times = iterations.time_s[normal]
-    np.maximum(times, digit_s / 2, out=times)  # what is shorter is printed as nothing
-    local = running_levels(times, WINDOW)
-    rounding = 0.3 * digit_s / median(times)  # of a digit, as a standard deviation
-    for rows in pieces(len(times)):
-        times[rows] = np.log(times[rows] / local[rows])
-    return Baseline(time_s=local.spread_over(normal), noise=max(spread(times), rounding))
+    times, least = chosen(iterations.time_s, normal), digit_s / 2  # what is shorter is printed as nothing
+    local = running_levels(times, WINDOW, least=least)
+    middle = median_of(len(times), lambda rows: np.maximum(times[rows], least))
+    rounding = 0.3 * digit_s / middle  # of a digit, as a standard deviation
+    noise = spread(series(len(times), lambda rows: np.log(np.maximum(times[rows], least) / local[rows])))
+    return Baseline(time_s=local.spread_over(normal), noise=max(noise, rounding))

@@ -70,9 +70,11 @@ def data_share(a: Analysis) -> float | None:
 
 def late_s(a: Analysis) -> float:
     """Of the waiting, what made steps stall: no part of what is called stalls."""
+    if a.costs.data_s is None:
+        return 0.0
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     left = float((a.split.column_s("unexplained") * a.phases.covers)[rows].sum())
-    return max(float(a.phases.excess_s(a.run, rows).sum()) - left, 0.0) if a.costs.data_s is not None else 0.0
+    return max(float(a.phases.excess_s(a.run, rows).sum()) - left, 0.0)
 
 
 def data_wait(a: Analysis) -> Iterator[Finding]:

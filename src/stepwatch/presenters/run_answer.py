@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING
+from stepwatch.analysis.statistics import every_nth
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted, quoted_path
@@ -205,7 +206,11 @@ def _points(a: Analysis) -> doc.Points | None:
     times = a.run.iterations.time_s
     if len(times) < 2 or not np.isfinite(times).all():
         return None
-    marks = {mark: np.flatnonzero(a.phases.of(*phases)) for mark, phases in sentences.MARKS.items()}
+    marks = {}
+    for mark, phases in sentences.MARKS.items():
+        rows = a.phases.of(*phases)
+        enough = 20_000 if mark == doc.STEP else len(rows)  # for the middle of each column
+        marks[mark] = every_nth(rows, max(1, np.count_nonzero(rows) // enough))
     return doc.Points(number=a.run.iterations.number, time_s=times, marks=marks, legend=LEGEND)
 
 

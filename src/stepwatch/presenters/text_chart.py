@@ -77,8 +77,7 @@ def _cells(points: Points, columns: int) -> list[_Cell]:
     numbers = points.number
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
     cells = []
-    for mark, marked in points.marks.items():
-        rows = marked[:: max(1, len(marked) // 20_000)] if mark == STEP else marked  # enough for the middle of a column
+    for mark, rows in points.marks.items():
         column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
         times = np.log(np.maximum(points.time_s[rows], 1e-6))
         starts = np.flatnonzero(np.diff(column, prepend=-1)) if mark == STEP else np.arange(len(rows))

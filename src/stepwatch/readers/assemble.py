@@ -34,6 +34,7 @@ from stepwatch.run import (
     Timing,
     Unread,
     repeated,
+    rows_from,
     usual_distance,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
@@ -49,7 +50,7 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     events = records.sorted_events()
     kinds = _by_kind(events)
     cuts = [*starts_of_runs(iterations, events, kinds.facts), math.inf]
-    rows = np.searchsorted(iterations.line, cuts).tolist()
+    rows = rows_from(iterations.line, cuts).tolist()
     told = [bisect_left(events, cut, key=LINE_OF) for cut in cuts]
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
     shown = np.searchsorted([unread.line for unread in records.unread], cuts).tolist()
@@ -88,7 +89,7 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
     headers = [fact for fact in facts if fact.header]
     starts = _header_starts(iterations, headers) if headers else set()
     rows = _sentinel_rows(iterations)
-    if (np.diff(iterations.number) <= 0).any():  # else no number comes again
+    if not _rises(iterations.number):  # else no number comes again
         rows |= _begun_again(iterations) | _other_excerpts(iterations)
         seen: set[float] = set()
         for row in np.flatnonzero(iterations.number == 0).tolist():
@@ -114,7 +115,7 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
 
 def _header_starts(iterations: Iterations, headers: Sequence[Fact]) -> set[float]:
     """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
-    rows_before = np.searchsorted(iterations.line, [event.line for event in headers]).tolist()
+    rows_before = rows_from(iterations.line, [event.line for event in headers]).tolist()
     starts: dict[int, float] = {}
     said: set[tuple[str, object]] = set()
     for row, fact in zip(rows_before, headers, strict=True):
@@ -304,13 +305,17 @@ def _admitted(run: Run) -> Run:
     )
 
 
+def _rises(numbers: Ints) -> bool:
+    return bool((numbers[1:] > numbers[:-1]).all())
+
+
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
     timed = np.isfinite(iterations.time_s)
     if timed.any() and not timed.all():  # where none has a time, the reader is to know of them
         iterations = iterations.take(timed)
-    reordered = bool((np.diff(iterations.number) < 0).any())
-    if not bool((np.diff(iterations.number) > 0).all()):
+    reordered = bool((iterations.number[1:] < iterations.number[:-1]).any())
+    if not _rises(iterations.number):
         order = np.argsort(iterations.number, kind="stable")
         iterations = iterations.take(order[np.diff(iterations.number[order], prepend=-np.inf) > 0])
     # Clocks without a date start again at midnight.
@@ -339,7 +344,8 @@ def _checkpoints(kinds: _Kinds, iterations: Iterations) -> tuple[Checkpoint, ...
     saves = list(kinds.checkpoints)
     lines, of_evaluations = (np.fromiter(map(LINE_OF, found), np.int64) for found in (saves, kinds.evaluations))
     last = np.searchsorted(of_evaluations, lines, side="right")
-    above = np.concatenate(([-1], iterations.line))[np.searchsorted(iterations.line, lines)]
+    rows = rows_from(iterations.line, lines)
+    above = np.where(rows > 0, iterations.line[rows - 1] if len(iterations) else -1, -1)
     for row in np.flatnonzero(np.concatenate(([-1], of_evaluations))[last] > above).tolist():
         save, evaluation = saves[row], kinds.evaluations[last[row] - 1]
         if save.at in (None, evaluation.at):

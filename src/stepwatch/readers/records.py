@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Iterations, Unread
+from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Iterations, Unread, rows_from
 from stepwatch.settings import KINDS, as_kind
 from stepwatch.units import DAY_S
 
@@ -147,9 +148,8 @@ class Records:
     def iterations(self) -> Iterations:
         """All rows in the order of their lines."""
         self.flush_rows()
-        for name in COLUMNS:  # one after the other: of parts and whole of all of them there is no room
-            parts = self.columns[name]
-            self.columns[name] = parts if len(parts) == 1 else [_joined(parts)]
+        for parts in self.columns.values():
+            _grow_first(parts)
         whole = {name: parts[0] for name, parts in self.columns.items()}
         for name in ("number", "line"):
             if whole[name].dtype != np.int32:
@@ -164,9 +164,9 @@ class Records:
         """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU."""
         if sum(map(len, self.columns["line"])) > MANY_ROWS:
             for name, parts in self.columns.items():
-                narrow = [_narrowed(part, _NARROW[name]) for part in parts] if name in _NARROW else parts
-                # Thousands of small arrays, freed at the end, would leave the heap as large as they were.
-                self.columns[name] = [_joined(narrow)] if len(narrow) > 32 else narrow
+                if name in _NARROW:
+                    parts[:] = [_narrowed(part, _NARROW[name]) for part in parts]
+                _grow_first(parts)
 
     def replace_rows(self, rows: Iterations) -> None:
         """These rows instead of all that were added: what an average hid was undone, or repeats were dropped."""
@@ -178,7 +178,7 @@ class Records:
             return
         rows = self.iterations()
         if len(rows):
-            places = np.searchsorted(rows.line, [event.line for event in self.unplaced]) - (0 if after else 1)
+            places = rows_from(rows.line, [event.line for event in self.unplaced]) - (0 if after else 1)
             numbers = rows.number[np.clip(places, 0, len(rows) - 1)]
             interval = max(int(rows.number[-1] - rows.number[-2]), 1) if len(rows) > 1 else 1
             numbers = (
@@ -264,7 +264,26 @@ def _narrowed(part: np.ndarray, kind: Any) -> np.ndarray:
     return part.astype(kind)
 
 
+def _grow_first(parts: list[np.ndarray]) -> None:
+    """Puts the others behind the first: a system that moves pages makes no copy, and no small arrays are left over."""
+    if len(parts) < 2:
+        parts[:] = parts or [np.empty(0)]
+        return
+    first = parts.pop(0)
+    size = len(first)
+    if first.strides != (0,) and all(part.dtype == first.dtype or part.strides == (0,) for part in parts):
+        with suppress(ValueError):  # it is not its own memory, or somebody else holds it
+            first.resize(size + sum(map(len, parts)))
+    if len(first) == size:
+        parts[:] = [_joined([first, *parts])]
+        return
+    for part in parts:
+        first[size : size + len(part)] = part
+        size += len(part)
+    parts[:] = [first]
+
+
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     if parts and all(part.strides == (0,) for part in parts):  # unknown throughout
         return np.broadcast_to(np.nan, sum(len(part) for part in parts))
-    return np.concatenate(parts) if parts else np.empty(0)
+    return np.concatenate(parts)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.builders import Record, Saves, Truth, a_log, a_run
 
-from stepwatch.analysis import Analysis, analyse
+from stepwatch.analysis import Analysis, analyse, statistics
 from stepwatch.analysis.costs import NOT_SEPARABLE
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.gpus import find_gpu
-from stepwatch.readers import read
+from stepwatch.readers import read, records
 from stepwatch.run import Run
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import from_text
@@ -520,3 +520,34 @@ def test_the_interval_of_a_step_holds_what_its_digits_hide() -> None:
     assert step.high >= 7.49 / 127
     mixed = analysed(whole_seconds(*[7, 8] * 20)).costs.step_s
     assert mixed.low <= 7.49 / 127 <= mixed.high <= 8.4 / 127
+
+
+# --- long logs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        a_log(Truth(max_iters=6000, stall_share=0.01, log_interval=1)),
+        a_log(Truth(max_iters=4000, drift=0.2, log_interval=1, timestamps=True, with_step_lines=False)),
+        a_log(Truth(max_iters=3000, log_interval=1)) + a_log(Truth(first_iter=3000, max_iters=6000, step_s=0.2, header=False)),
+        megatron([(row * 10, 500.0 + row % 7) for row in range(1, 900)], interval=10),
+    ],
+    ids=["stalls", "drift", "two speeds", "means"],
+)  # fmt: skip
+def test_a_long_log_is_analysed_in_pieces_as_at_once(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+    def figures() -> tuple[list[object], list[float]]:
+        a = analysed(log)
+        intervals = (a.costs.step_s, a.costs.eval_s, a.costs.checkpoint_s, a.costs.compile_s, a.forecast.remaining_s)
+        numbers = [end for each in intervals if each is not None for end in (each.low, each.mid, each.high)]
+        numbers += [a.goodput.wall_s, *a.goodput.parts_s.values(), *(a.step_spread_s or ()), a.costs.mean_ratio]
+        numbers += [number for regime in a.regimes.regimes for number in regime[:4]]
+        return [a.phases.phase.tolist(), [finding.code for finding in a.findings]], numbers
+
+    words, numbers = figures()
+    monkeypatch.setattr(records, "MANY_ROWS", 100)
+    monkeypatch.setattr(statistics, "PIECE", 256)
+    monkeypatch.setattr(statistics, "_SAMPLED", 100)
+    in_pieces = figures()
+    assert in_pieces[0] == words
+    assert in_pieces[1] == pytest.approx(numbers, rel=1e-9)

@@ -147,7 +147,7 @@ class _Speeds(NamedTuple):
         if len(begins) > 1 and not run.traits.schedules:
             times = _usual_times(run, normal)
             rows = rows_from(numbers, begins).tolist()  # each is a normal one
-            places = [*(np.count_nonzero(normal[:row]) for row in rows), len(times)]
+            places = [*(int(np.count_nonzero(normal[:row])) for row in rows), len(times)]
             for row, begin, cut, end in zip(rows[1:], places, places[1:], places[2:], strict=False):
                 before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
                 if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO):

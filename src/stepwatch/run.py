@@ -27,11 +27,12 @@ def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
 
 
 def rows_from(column: Ints, values: npt.ArrayLike) -> Ints:
-    """For each value the first row that is not below it, in a rising column; numpy would make a narrow column wide."""
-    if column.dtype == np.int32:
-        limits = np.iinfo(np.int32)
-        values = np.clip(np.ceil(values), limits.min, limits.max).astype(np.int32)
-    return np.searchsorted(column, values)
+    """For each value the first row that is not below it, in a rising column.
+
+    As np.searchsorted, which copies a column whose type is another than that of the values.
+    """
+    most = min(np.iinfo(column.dtype).max, 1 << 53)
+    return np.searchsorted(column, np.clip(np.ceil(values), -most, most).astype(column.dtype))
 
 
 def usual_distance(numbers: Ints) -> int | None:

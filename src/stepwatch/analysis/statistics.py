@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -259,6 +260,8 @@ def running_levels(values: Floats | Series, window: int, most_points: int = 2_00
 def block_medians(values: Floats | Series, blocks: int) -> Floats:
     """Medians of consecutive blocks of nearly equal size."""
     edges = np.linspace(0, len(values), min(blocks, len(values)) + 1).astype(int)
+    if len(values) > PIECE:
+        return np.array([median(values[begin:end]) for begin, end in pairwise(edges.tolist())])
     sizes = np.diff(edges)
     medians = np.empty(len(sizes))
     for size in {*sizes.tolist()}:  # two at most

@@ -178,6 +178,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
             records.narrow()
             line += lines_in(block)
         reader.finish(line, records)
+        records.narrow()
         return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name))
     finally:
         if collects:

@@ -530,7 +530,8 @@ def test_the_interval_of_a_step_holds_what_its_digits_hide() -> None:
     [
         a_log(Truth(max_iters=6000, stall_share=0.01, log_interval=1)),
         a_log(Truth(max_iters=4000, drift=0.2, log_interval=1, timestamps=True, with_step_lines=False)),
-        a_log(Truth(max_iters=3000, log_interval=1)) + a_log(Truth(first_iter=3000, max_iters=6000, step_s=0.2, header=False)),
+        a_log(Truth(max_iters=3000, log_interval=1))
+        + a_log(Truth(first_iter=3000, max_iters=6000, step_s=0.2, header=False)),
         megatron([(row * 10, 500.0 + row % 7) for row in range(1, 900)], interval=10),
     ],
     ids=["stalls", "drift", "two speeds", "means"],

@@ -124,9 +124,7 @@ def table(found: Sequence[Cut]) -> str:
         widths += width
     share = sum(all_covered) / len(all_covered)
     logs_of = len({each.log for each in found})
-    out.append(
-        f"| **all** | {logs_of} | | | {len(found)} | {sum(all_covered)} ({share:.0%}) | {median(widths):.3f} |"
-    )
+    out.append(f"| **all** | {logs_of} | | | {len(found)} | {sum(all_covered)} ({share:.0%}) | {median(widths):.3f} |")
     down, up = (later := fitted(found)).later
     out += [
         "",

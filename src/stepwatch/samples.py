@@ -22,7 +22,6 @@ def beside(log: str) -> str:
     return os.path.splitext(log)[0] + ".samples.csv"
 
 
-
 MACHINE: Mapping[str, str] = {
     "cpu": "share of all processors that are busy",
     "iowait": "share of all processors that wait for a disk",

@@ -79,6 +79,7 @@ KINDS: Mapping[str, type] = {
 # Settings that may name a person, a machine or a place: never in a report.
 PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
 
+
 class Setting(NamedTuple):
     value: Value
     origin: Origin

@@ -189,7 +189,9 @@ def _crashed(evidence: Evidence) -> Verdict | None:
 def _diverged(evidence: Evidence) -> Verdict | None:
     text = evidence.sentence("loss_nan")
     row = int(np.flatnonzero(evidence.analysis.run.iterations.number == text.params["at"])[0])
-    saved = [save.at for save in evidence.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]]
+    saved = [
+        save.at for save in evidence.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]
+    ]
     remedy = Message("Start again with a lower learning rate or gradient clipping.")
     if saved:
         facts = {"at": max(saved)}
@@ -202,7 +204,11 @@ def _diverged(evidence: Evidence) -> Verdict | None:
 
 def _stopped(evidence: Evidence) -> Verdict | None:
     a, fault = evidence.analysis, cause_of_end(evidence.analysis.run)
-    facts: dict[str, Any] = {"last": a.forecast.last_iteration, "end": a.forecast.max_iters, "saved": evidence.last_saved}
+    facts: dict[str, Any] = {
+        "last": a.forecast.last_iteration,
+        "end": a.forecast.max_iters,
+        "saved": evidence.last_saved,
+    }
     end = a.run.settings.get("max_iters")
     # A length that the reader gives is a question about the time to come, not a plan that was broken off.
     planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(evidence)
@@ -227,7 +233,9 @@ def _stopped(evidence: Evidence) -> Verdict | None:
     else:
         return None
     remedy = (
-        Message("Resume from the checkpoint of iteration {saved:n}.", facts) if evidence.last_saved is not None else None
+        Message("Resume from the checkpoint of iteration {saved:n}.", facts)
+        if evidence.last_saved is not None
+        else None
     )
     codes = evidence.noticed("ended_early")
     line = None if fault is None else fault.line + 1
@@ -414,7 +422,9 @@ def _slowing(evidence: Evidence) -> Verdict | None:
             "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} at best before.",
             facts,
         )
-        return _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("regime_change")), advice)
+        return _with_advice(
+            Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("regime_change")), advice
+        )
     if a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift}
         text = Message(

@@ -33,7 +33,7 @@ KINDS = {
     "axolotl": re.compile(rb"^ *\d+%\|.*\| ([1-9]\d*)/\d+ \["),
     "lightning": re.compile(rb"^(Epoch \d+): +\d+%\|.*\| ([1-9]\d*)/\d+ \[|^(\d+),,(\d+),,,(\d)"),
     "litgpt": re.compile(rb"iter (\d+) .*iter time: "),
-}  # fmt: skip
+}
 needs_corpus = pytest.mark.skipif(
     PLACE is None, reason="no corpus of real logs: set STEPWATCH_CORPUS, or put it in ../shared/corpus"
 )

@@ -184,7 +184,17 @@ def test_a_hundred_thousand_lines_need_less_than_a_second_of_a_processor(tmp_pat
 
     def seconds(count: int) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run("--quiet", "-o", "kept", "--", "seq", "-f", "iter %.0f: loss 4.0000, time 100.00ms", str(count), cwd=tmp_path)
+        run(
+            "--quiet",
+            "-o",
+            "kept",
+            "--",
+            "seq",
+            "-f",
+            "iter %.0f: loss 4.0000, time 100.00ms",
+            str(count),
+            cwd=tmp_path,
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert (tmp_path / "kept" / "train.log").read_bytes().count(b"\n") == count
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -194,8 +204,28 @@ def test_a_hundred_thousand_lines_need_less_than_a_second_of_a_processor(tmp_pat
 
 def test_the_page_of_a_run_shows_it_with_its_samples_and_ends_with_it(tmp_path: Path) -> None:
     program = TRAINING.replace("range(30)", "range(1500)")
-    words = [sys.executable, "-m", "stepwatch", "run", "--page", "--quiet", "--gpu", "4070", "--interval", "0.2", "-o", "kept", "--"]
-    with subprocess.Popen([*words, sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    words = [
+        sys.executable,
+        "-m",
+        "stepwatch",
+        "run",
+        "--page",
+        "--quiet",
+        "--gpu",
+        "4070",
+        "--interval",
+        "0.2",
+        "-o",
+        "kept",
+        "--",
+    ]
+    with subprocess.Popen(
+        [*words, sys.executable, "-c", program],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
         address, _, query = said.split()[-1].partition("#watch?")
@@ -221,14 +251,27 @@ def test_an_option_that_does_not_exist_is_not_taken_for_the_command(tmp_path: Pa
 
 
 def test_the_command_keeps_its_own_options_without_dashes_before_it(tmp_path: Path) -> None:
-    done = run("--quiet", "-o", "kept", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--page", "-o", "x", cwd=tmp_path)
+    done = run(
+        "--quiet",
+        "-o",
+        "kept",
+        sys.executable,
+        "-c",
+        "import sys; print(sys.argv[1:])",
+        "--page",
+        "-o",
+        "x",
+        cwd=tmp_path,
+    )
     assert done.stdout == b"['--page', '-o', 'x']\n"
 
 
 def test_a_port_that_is_taken_is_found_before_the_training_begins(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = run("--page", "--port", port, "-o", "kept", "--", sys.executable, "-c", "open('begun', 'w')", cwd=tmp_path)
+        done = run(
+            "--page", "--port", port, "-o", "kept", "--", sys.executable, "-c", "open('begun', 'w')", cwd=tmp_path
+        )
     assert done.returncode == 1
     assert port.encode() in done.stderr
     assert not (tmp_path / "begun").exists()

@@ -82,9 +82,7 @@ def test_a_folder_may_be_named_from_here(tmp_path: Path, monkeypatch: pytest.Mon
     assert faults(Path("site")) == []
 
 
-def test_a_package_that_is_not_the_pinned_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "CACHE", tmp_path)
     (tmp_path / runtime.NUMPY.file).write_bytes(b"something else")
     with pytest.raises(runtime.Unavailable, match="not what was pinned"):

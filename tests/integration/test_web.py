@@ -157,7 +157,7 @@ def test_what_a_log_says_is_escaped(client: TestClient) -> None:
         ("/api/estimate?gpu=4070&model=gpt9", b"", "“gpt9” is not a value for model"),
         ("/api/estimate?gpu=4070&link=string", b"", "there is no link “string”"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_told_in_one_line(client: TestClient, address: str, body: bytes, error: str) -> None:
     assert refused(client.post(address, content=body, headers=PLAIN), 400) == error
 

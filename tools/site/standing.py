@@ -83,9 +83,7 @@ def _answers(slow: Report) -> Iterator[Standing]:
     yield Standing("why_slow", "why-is-this-iteration-slow", slow)
     for card in CARDS:
         called = find_gpu(card).name
-        yield Standing(
-            "how_long", f"how-long-{card}", estimate(EstimateRequest(model="gpt2", gpu=card)), called
-        )
+        yield Standing("how_long", f"how-long-{card}", estimate(EstimateRequest(model="gpt2", gpu=card)), called)
     for card in CARDS:
         called = find_gpu(card).name
         yield Standing("which_settings", f"which-settings-{card}", advise(AdviseRequest(gpu=card)), called)

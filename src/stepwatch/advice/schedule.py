@@ -61,10 +61,14 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
         run = case.simulated(case.changed({"eval_interval": chosen}))
         facts |= {"less": run.eval_s.mid / run.total_s.mid, "setting": levers.evaluate_every}
         facts["times"] = chosen // interval
-        because = because if interval == 1 else Message(
-            "Evaluations every {old:n} iterations take {share:pct} of the run; every {new:n} iterations they take "
-            "{less:pct}, and {then:n} instead of {now:n} show the same curve.",
-            facts,
+        because = (
+            because
+            if interval == 1
+            else Message(
+                "Evaluations every {old:n} iterations take {share:pct} of the run; every {new:n} iterations they take "
+                "{less:pct}, and {then:n} instead of {now:n} show the same curve.",
+                facts,
+            )
         )
         what = Message("Evaluate every {new:n} iterations instead of every {old:n}.", facts)
         if facts["setting"] and levers.other_units:

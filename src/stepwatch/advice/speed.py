@@ -314,9 +314,7 @@ def fewer_cards(case: Case) -> Iterator[Proposal]:
         rule="fewer_cards",
         new_settings={"world_size": 1},
         what=Message("Train on one card instead of {cards:n}.", {"cards": case.workload.world_size}),
-        because=Message(
-            "For a model this small the exchange of gradients takes longer than splitting the work saves."
-        ),
+        because=Message("For a model this small the exchange of gradients takes longer than splitting the work saves."),
         price=Message("None; the other cards are free for other runs."),
     )
 

@@ -55,7 +55,12 @@ def bill_findings(a: Analysis) -> Iterator[Finding]:
         return
     if bill.energy_j is not None:
         seconds = max(a.goodput.wall_s, 1e-9)
-        facts = {"kwh": bill.energy_j.mid / KWH_J, "low": bill.energy_j.low / KWH_J, "high": bill.energy_j.high / KWH_J, "watts": bill.energy_j.mid / seconds}
+        facts = {
+            "kwh": bill.energy_j.mid / KWH_J,
+            "low": bill.energy_j.low / KWH_J,
+            "high": bill.energy_j.high / KWH_J,
+            "watts": bill.energy_j.mid / seconds,
+        }
         text = Message("The cards used {kwh:figure} kWh ({low:figure}–{high:figure}), {watts:n} W on average.", facts)
         yield Finding("energy", INFO, text)
     if bill.cost is not None:
@@ -63,5 +68,8 @@ def bill_findings(a: Analysis) -> Iterator[Finding]:
         text = Message("At the given price the logged part of the run costs {cost:figure}.", facts)
         if bill.cost_per_million_tokens is not None:
             facts["each"] = bill.cost_per_million_tokens.mid
-            text = Message("At the given price the logged part of the run costs {cost:figure}, {each:figure} for a million tokens.", facts)
+            text = Message(
+                "At the given price the logged part of the run costs {cost:figure}, {each:figure} for a million tokens.",
+                facts,
+            )
         yield Finding("cost", INFO, text)

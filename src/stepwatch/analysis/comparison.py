@@ -139,22 +139,24 @@ def compare(
         verdict = "faster"
     assumed = []
     if all(tokens_per_iteration(a.run) is None for _, a in found.named) and _sizes_seem_equal(found):
-        assumed.append(Message(
-            "Neither log shows how many tokens a step has: the steps are assumed to be the same size. If they are "
-            "not, add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
-        ))
+        assumed.append(
+            Message(
+                "Neither log shows how many tokens a step has: the steps are assumed to be the same size. If they are "
+                "not, add both: --set A:tokens_per_iter=… --set B:tokens_per_iter=…"
+            )
+        )
     for name, a in found.named:
         t = a.throughput
         if not t.possible and t.gpu is not None:
-            assumed.append(Message(
-                "The times of “{name:word}” would need {achieved:tflops}, more than a {gpu:word} can do "
-                "({peak:tflops}), so its MFU is left out. Either the card is another one, or several share the work, "
-                "or the printed time does not wait for the card.",
-                {"name": name, "achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops},
-            ))
-    return replace(
-        found, verdict=verdict, doubts=doubts, reasons=tuple(_reasons(found)), notes=(*notes, *assumed)
-    )
+            assumed.append(
+                Message(
+                    "The times of “{name:word}” would need {achieved:tflops}, more than a {gpu:word} can do "
+                    "({peak:tflops}), so its MFU is left out. Either the card is another one, or several share the "
+                    "work, or the printed time does not wait for the card.",
+                    {"name": name, "achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops},
+                )
+            )
+    return replace(found, verdict=verdict, doubts=doubts, reasons=tuple(_reasons(found)), notes=(*notes, *assumed))
 
 
 def _as_printed(a: Analysis) -> Interval:
@@ -204,9 +206,7 @@ _HELD = {
 def _doubts(c: Comparison) -> Iterator[Message]:
     single = [name for name, a in c.named if int(a.phases.normal.sum()) < 2]
     if len(single) > 1:
-        yield Message(
-            "Each log has only one normal iteration, which says nothing about the noise: use longer logs."
-        )
+        yield Message("Each log has only one normal iteration, which says nothing about the noise: use longer logs.")
     elif single:
         yield Message(
             "“{name:word}” has only one normal iteration, which says nothing about the noise: use a longer log.",

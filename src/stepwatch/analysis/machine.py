@@ -91,7 +91,9 @@ def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
     saves = (row >= 0) & np.isin(phases.phase, (Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT))[np.maximum(row, 0)]
     view = _View(samples, span, steps, saves)
     causes = tuple(cause for rule in _RULES for cause in rule(view))
-    return MachineUse(samples=samples, row=row, clock=clock, steps=steps, causes=causes, energy_j=_energy(samples, span))
+    return MachineUse(
+        samples=samples, row=row, clock=clock, steps=steps, causes=causes, energy_j=_energy(samples, span)
+    )
 
 
 # --- two clocks -------------------------------------------------------------------------------------------------
@@ -103,7 +105,10 @@ def _rows(run: Run, phases: Phases, samples: Samples) -> tuple[Ints, Clock]:
     clock = Clock.STAMPS
     if samples.arrivals is not None:
         times, lines = samples.arrivals
-        ends_s, clock = times[np.minimum(np.searchsorted(lines, run.iterations.line, "right"), len(times) - 1)], Clock.ARRIVALS
+        ends_s, clock = (
+            times[np.minimum(np.searchsorted(lines, run.iterations.line, "right"), len(times) - 1)],
+            Clock.ARRIVALS,
+        )
     elif samples.has_clock and len(run.iterations) and np.isfinite(run.iterations.stamp_s).all():
         ends_s = run.iterations.stamp_s + _zone_s(run.iterations.stamp_s, samples.at_s)
     else:
@@ -136,14 +141,18 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
         return None
     grid_s = float(at_s[-1]) / (count - 1)
     seen = np.interp(np.arange(count) * grid_s, at_s, np.nan_to_num(busy))
-    places = np.minimum(np.searchsorted(ends_s, np.arange(int(min(ends_s[-1] / grid_s, count)) + 1) * grid_s), len(ends_s) - 1)
+    places = np.minimum(
+        np.searchsorted(ends_s, np.arange(int(min(ends_s[-1] / grid_s, count)) + 1) * grid_s), len(ends_s) - 1
+    )
     wanted = phases.normal[places].astype(float)
     if len(wanted) > count or not wanted.mean() > 0:
         return None
     padded = np.concatenate([np.zeros(1), np.cumsum(seen)])
     total = padded[-1]
     # Inside the run as the phases say, outside of it at rest: the best shift has most work inside.
-    scores = np.correlate(seen, wanted - 0.5, "valid") - 0.5 * (total - (padded[len(wanted) :] - padded[: count - len(wanted) + 1]))
+    scores = np.correlate(seen, wanted - 0.5, "valid") - 0.5 * (
+        total - (padded[len(wanted) :] - padded[: count - len(wanted) + 1])
+    )
     best = int(np.median(np.flatnonzero(scores > scores.max() - 1e-6 * total)))  # some are equal but for rounding
     far = np.abs(np.arange(len(scores)) - best) > max(0.02 * len(wanted), 2)
     if far.any() and scores[far].max() > scores[best] - 0.01 * total:
@@ -226,11 +235,16 @@ class _View:
         cpu, processors, others = self.level("cpu"), self.level("processors"), self.others
         return bool(cpu and processors and others and cpu > BUSY and others > 0.25 * processors)
 
-
     @property
     def foreign_disk(self) -> float | None:
         """Bytes a second of other programs, where they have most of a busy disk."""
-        names = ("disk_busy", "disk_read_bytes_per_s", "disk_write_bytes_per_s", "read_bytes_per_s", "write_bytes_per_s")
+        names = (
+            "disk_busy",
+            "disk_read_bytes_per_s",
+            "disk_write_bytes_per_s",
+            "read_bytes_per_s",
+            "write_bytes_per_s",
+        )
         busy, read, write, own_read, own_write = map(self.level, names)
         if busy is None or read is None or write is None or own_read is None or own_write is None:
             return None
@@ -256,35 +270,55 @@ def _waiting(view: _View) -> Iterator[Cause]:
         return
     if used is not None and 1 - used < 0.25:  # a card that waits less is not held back by it
         return
-    facts: dict[str, Any] = {"idle": None if used is None else 1 - used, "cpu": cpu, "processors": view.level("processors")}
-    disk, blocked, busiest, allowed = (view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu", "allowed_processors"))
+    facts: dict[str, Any] = {
+        "idle": None if used is None else 1 - used,
+        "cpu": cpu,
+        "processors": view.level("processors"),
+    }
+    disk, blocked, busiest, allowed = (
+        view.level(name) for name in ("disk_busy", "blocked", "busiest_cpu", "allowed_processors")
+    )
     facts |= {"disk": disk, "busiest": busiest, "allowed": allowed}
     if view.foreign_disk is not None:
         return  # other programs use the disk: a cause of its own
     if disk is not None and (disk > BUSY or (blocked or 0.0) > 0.2):
-        text = Message("The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory.")
+        text = Message(
+            "The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory."
+        )
         code = "waits_for_disk"
     elif view.crowded and (cpu or 0.0) < (view.others or 0.0):
         return  # other programs use the processors: a cause of its own
     elif (view.level("network_busy") or 0.0) > BUSY:
         return  # as the network is
     elif used is None:
-        text = Message("The training waits: its processes keep only {cpu:x} of {processors:n} processors busy during normal steps, and the disk does not explain it. Look at where its data come from.")
+        text = Message(
+            "The training waits: its processes keep only {cpu:x} of {processors:n} processors busy during normal steps, and the disk does not explain it. Look at where its data come from."
+        )
         code = "waits_for_data"
     elif cpu is not None and allowed and facts["processors"] and allowed < facts["processors"] and cpu > 0.9 * allowed:
-        text = Message("The card is idle {idle:pct} of the time inside normal steps while the training may use only {allowed:n} of {processors:n} processors, which are busy. Let it use more: taskset, the container or the scheduler sets this.")
+        text = Message(
+            "The card is idle {idle:pct} of the time inside normal steps while the training may use only {allowed:n} of {processors:n} processors, which are busy. Let it use more: taskset, the container or the scheduler sets this."
+        )
         code = "few_processors"
     elif cpu is not None and facts["processors"] and cpu > BUSY * facts["processors"]:
-        text = Message("The card is idle {idle:pct} of the time inside normal steps while the training keeps {cpu:x} of {processors:n} processors busy: preparing the data is too slow. Use more processors for it, or do less for each sample.")
+        text = Message(
+            "The card is idle {idle:pct} of the time inside normal steps while the training keeps {cpu:x} of {processors:n} processors busy: preparing the data is too slow. Use more processors for it, or do less for each sample."
+        )
         code = "waits_for_workers"
     elif busiest is not None and busiest >= 0.9 and cpu is not None and cpu < busiest + 0.5:
-        text = Message("The card is idle {idle:pct} of the time inside normal steps while one process keeps a single processor busy: the Python code cannot launch work fast enough. Compile the model, or use larger batches.")
+        text = Message(
+            "The card is idle {idle:pct} of the time inside normal steps while one process keeps a single processor busy: the Python code cannot launch work fast enough. Compile the model, or use larger batches."
+        )
         code = "waits_for_python"
     elif (view.of_cards("far") or 0.0) > BUSY:
-        text = Message("The card is idle {idle:pct} of the time inside normal steps, and its process runs on processors of another NUMA node than the card's: all that moves between them takes the longer way. Bind it to the card's node: numactl, or the launcher, does that.")
+        text = Message(
+            "The card is idle {idle:pct} of the time inside normal steps, and its process runs on processors of another NUMA node than the card's: all that moves between them takes the longer way. Bind it to the card's node: numactl, or the launcher, does that."
+        )
         code = "far_processors"
     else:
-        text = Message("The card is idle {idle:pct} of the time inside normal steps, and neither the processors nor the disk are busy: it waits for data or for another machine. Prefetch, with more loader workers.")
+        text = Message(
+            "The card is idle {idle:pct} of the time inside normal steps, and neither the processors nor the disk are busy: it waits for data or for another machine. Prefetch, with more loader workers."
+        )
         code = "waits_for_data"
     yield Cause(code, WARNING, text._replace(params=facts))
 
@@ -293,11 +327,16 @@ def _other_programs(view: _View) -> Iterator[Cause]:
     """Which use the processors or the disk."""
     if view.crowded:
         facts = {"others": view.others, "processors": view.level("processors")}
-        text = Message("Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.", facts)
+        text = Message(
+            "Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.",
+            facts,
+        )
         yield Cause("busy_processors", WARNING, text)
     if view.foreign_disk is not None:
         facts = {"busy": view.level("disk_busy"), "others": view.foreign_disk}
-        text = Message("The disk is busy {busy:pct} of the time, mostly for other programs ({others:size} a second).", facts)
+        text = Message(
+            "The disk is busy {busy:pct} of the time, mostly for other programs ({others:size} a second).", facts
+        )
         yield Cause("busy_disk", WARNING, text)
 
 
@@ -309,9 +348,14 @@ def _saving(view: _View) -> Iterator[Cause]:
     at_disk = view.saves & (np.nan_to_num(busy) > BUSY)
     share = float(at_disk.sum() / max(view.span.stop - view.span.start, 1))
     rate, ours = _mean(whole[at_disk]), _mean(own[view.saves])
-    if share > 0.05 and rate is not None and ours is not None and ours > 0.5 * (_mean(whole[view.saves]) or 0.0):  # less of a run is not worth a change
+    if (
+        share > 0.05 and rate is not None and ours is not None and ours > 0.5 * (_mean(whole[view.saves]) or 0.0)
+    ):  # less of a run is not worth a change
         facts = {"share": share, "rate": rate}
-        text = Message("The training waits {share:pct} of the time for a disk that writes checkpoints at {rate:size} a second, as fast as it can. Save less often, or to a faster disk.", facts)
+        text = Message(
+            "The training waits {share:pct} of the time for a disk that writes checkpoints at {rate:size} a second, as fast as it can. Save less often, or to a faster disk.",
+            facts,
+        )
         yield Cause("slow_saves", WARNING, text)
 
 
@@ -319,7 +363,10 @@ def _network(view: _View) -> Iterator[Cause]:
     busy, moved = view.level("network_busy"), view.level("network_bytes_per_s")
     if busy is not None and moved is not None and busy > BUSY:
         facts = {"busy": busy, "moved": moved}
-        text = Message("The network is busy {busy:pct} of the time during normal steps ({moved:size} a second): the training waits for other machines, or for data from them.", facts)
+        text = Message(
+            "The network is busy {busy:pct} of the time during normal steps ({moved:size} a second): the training waits for other machines, or for data from them.",
+            facts,
+        )
         yield Cause("busy_network", WARNING, text)
 
 
@@ -337,30 +384,50 @@ def _heat(view: _View) -> Iterator[Cause]:
             continue
         if share > 0.05 and lowered < 0.95 * normal:  # less would hardly be felt
             facts = {"card": card.number, "share": share, "slower": 1 - lowered / normal, "heat": degrees}
-            text = Message("Card {card:n} was too hot {share:pct} of the time ({heat:n} °C): the driver lowered its clock by {slower:pct}. Improve its cooling, or lower its power limit a little.", facts)
+            text = Message(
+                "Card {card:n} was too hot {share:pct} of the time ({heat:n} °C): the driver lowered its clock by {slower:pct}. Improve its cooling, or lower its power limit a little.",
+                facts,
+            )
             yield Cause("hot_card", WARNING, text)
 
 
 def _power(view: _View) -> Iterator[Cause]:
     for card in view.cards:
-        capped, top, clocks = view.of_card(card, "capped"), view.of_card(card, "max_sm_clock_hz"), card.columns.get("sm_clock_hz")
+        capped, top, clocks = (
+            view.of_card(card, "capped"),
+            view.of_card(card, "max_sm_clock_hz"),
+            card.columns.get("sm_clock_hz"),
+        )
         if capped is None or clocks is None or not top:
             continue
         clock = _reached(clocks[view.steps & (card.columns["capped"] > 0)])
         # A card may well run at its power limit; only a clock far below the highest is worth a finding.
         if clock is not None and capped > 0.5 and clock < 0.85 * top:
-            facts = {"card": card.number, "share": capped, "slower": 1 - clock / top, "limit": view.of_card(card, "power_limit_w")}
-            text = Message("Card {card:n} was held back by its power limit {share:pct} of the time: its clock was {slower:pct} below the highest.", facts)
+            facts = {
+                "card": card.number,
+                "share": capped,
+                "slower": 1 - clock / top,
+                "limit": view.of_card(card, "power_limit_w"),
+            }
+            text = Message(
+                "Card {card:n} was held back by its power limit {share:pct} of the time: its clock was {slower:pct} below the highest.",
+                facts,
+            )
             yield Cause("power_cap", NOTICE, text)
 
 
 def _spilled(view: _View) -> Iterator[Cause]:
     for card in view.cards:
-        used, total, moved = (view.of_card(card, name) for name in ("memory_used_bytes", "memory_total_bytes", "pcie_bytes_per_s"))
+        used, total, moved = (
+            view.of_card(card, name) for name in ("memory_used_bytes", "memory_total_bytes", "pcie_bytes_per_s")
+        )
         # Full memory alone is normal; gigabytes a second between card and host are not.
         if used is not None and total and moved is not None and used > 0.97 * total and moved > 2e9:
             facts = {"card": card.number, "share": used / total, "moved": moved}
-            text = Message("The memory of card {card:n} is full ({share:pct}) while {moved:size} a second move between card and host: part of it lies in the host's memory, which is far slower. Use a smaller batch.", facts)
+            text = Message(
+                "The memory of card {card:n} is full ({share:pct}) while {moved:size} a second move between card and host: part of it lies in the host's memory, which is far slower. Use a smaller batch.",
+                facts,
+            )
             yield Cause("spilled_memory", WARNING, text)
 
 
@@ -369,7 +436,9 @@ def _neighbour(view: _View) -> Iterator[Cause]:
         count, size = view.of_card(card, "other_processes"), view.of_card(card, "other_memory_bytes")
         if count is not None and size is not None and count >= 0.5 and size > 200e6:  # an idle process is no neighbour
             facts = {"card": card.number, "size": size}
-            text = Message("Another program uses card {card:n} too, with {size:size} of its memory. The two share its time.", facts)
+            text = Message(
+                "Another program uses card {card:n} too, with {size:size} of its memory. The two share its time.", facts
+            )
             yield Cause("shared_card", WARNING, text)
 
 
@@ -377,7 +446,10 @@ def _memory(view: _View) -> Iterator[Cause]:
     moved, faults = view.level("swap_bytes_per_s"), view.level("major_faults_per_s")
     if moved is not None and moved > SWAPPING_BYTES_PER_S and (faults is None or faults > 50):
         facts = {"moved": moved}
-        text = Message("The machine has too little memory: {moved:size} a second move between memory and disk. Use fewer loader workers, or close other programs.", facts)
+        text = Message(
+            "The machine has too little memory: {moved:size} a second move between memory and disk. Use fewer loader workers, or close other programs.",
+            facts,
+        )
         yield Cause("swapping", WARNING, text)
     used, total = view.column("training_memory_bytes"), view.level("memory_total_bytes")
     free = view.column("memory_used_bytes")
@@ -394,7 +466,10 @@ def _memory(view: _View) -> Iterator[Cause]:
     if grown > max(200e6, 0.1 * first) and explained > 0.95:  # small or uneven growth is no leak
         left_s = max(total - float(free[known[-1]]), 0.0) / slope
         facts = {"rate": slope * HOUR_S, "left": left_s}
-        text = Message("The memory of the training grows by {rate:size} an hour: at this rate the machine's memory is full in {left:time}. Something keeps what it should let go.", facts)
+        text = Message(
+            "The memory of the training grows by {rate:size} an hour: at this rate the machine's memory is full in {left:time}. Something keeps what it should let go.",
+            facts,
+        )
         yield Cause("memory_leak", WARNING, text, slows=False)
 
 
@@ -411,12 +486,24 @@ def _apart(view: _View) -> Iterator[Cause]:
     """One card that differs from all the others."""
     for name, unit, text in (
         ("temperature_c", 1.0, Message("Card {card:n} runs at {level:n} °C, the others at {low:n} to {high:n} °C.")),
-        ("utilisation", 1.0, Message("Card {card:n} works {level:pct} of the time, the others {low:pct} to {high:pct}.")),
-        ("sm_clock_hz", 1e-6, Message("Card {card:n} runs at {level:n} MHz, the others at {low:n} to {high:n} MHz: in each step they wait for it.")),
+        (
+            "utilisation",
+            1.0,
+            Message("Card {card:n} works {level:pct} of the time, the others {low:pct} to {high:pct}."),
+        ),
+        (
+            "sm_clock_hz",
+            1e-6,
+            Message(
+                "Card {card:n} runs at {level:n} MHz, the others at {low:n} to {high:n} MHz: in each step they wait for it."
+            ),
+        ),
     ):
         # A card that is not used is no slow rank, and colder. Of few that are used, one that is hot is seen by the rest.
         cards = view.cards if name != "temperature_c" or len(view.cards) > 1 else view.samples.cards
-        levels = np.array([level if (level := view.of_card(card, name)) is not None else np.nan for card in cards]) * unit
+        levels = (
+            np.array([level if (level := view.of_card(card, name)) is not None else np.nan for card in cards]) * unit
+        )
         if len(cards) < 3 or not np.isfinite(levels).all():
             continue
         for place, card in enumerate(cards):
@@ -427,7 +514,12 @@ def _apart(view: _View) -> Iterator[Cause]:
             slowed = max(view.of_card(card, reason) or 0.0 for reason in ("hot", "capped"))
             explained = name == "sm_clock_hz" and (off > 0 or slowed > 0.05)  # causes of their own
             if abs(off) > least and abs(off) > 2 * (rest.max() - rest.min()) and not cold and not explained:
-                facts = {"card": card.number, "level": float(levels[place]), "low": float(rest.min()), "high": float(rest.max())}
+                facts = {
+                    "card": card.number,
+                    "level": float(levels[place]),
+                    "low": float(rest.min()),
+                    "high": float(rest.max()),
+                }
                 yield Cause("card_apart", NOTICE, text._replace(params=facts))
 
 
@@ -447,13 +539,16 @@ _MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, what it must e
     ("idle", 0.3, Message("Iteration {at:n} took {time:time}: meanwhile the cards were idle {level:pct} of the time ({normal:pct} in normal steps).")),
 )  # fmt: skip
 
+
 def slow_rows(a: Analysis) -> Iterator[Finding]:
     """The five longest stalls, each by what differed from normal steps."""
     use = a.machine
     if use is None or use.clock is Clock.NONE:
         return
     machine = use.samples.machine
-    columns = {name: machine[name] for name in ("stopped", "swap_bytes_per_s", "disk_busy", "blocked") if name in machine}
+    columns = {
+        name: machine[name] for name in ("stopped", "swap_bytes_per_s", "disk_busy", "blocked") if name in machine
+    }
     if {"cpu", "processors", "training_cpu"} <= machine.keys():
         columns["others"] = machine["cpu"] * machine["processors"] - machine["training_cpu"]
     busy = _utilisation(use.samples) if _working(use.samples) else None
@@ -469,7 +564,9 @@ def slow_rows(a: Analysis) -> Iterator[Finding]:
         for name, beyond, text in _MEANWHILE:
             level, normal = (_mean(columns[name][part]) if name in columns else None for part in (inside, use.steps))
             if level is not None and normal is not None and level > normal + beyond:
-                yield Finding("slow_by_machine", NOTICE, text._replace(params={**facts, "level": level, "normal": normal}))
+                yield Finding(
+                    "slow_by_machine", NOTICE, text._replace(params={**facts, "level": level, "normal": normal})
+                )
                 break
 
 
@@ -480,10 +577,14 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
     if a.machine is None:
         return
     if a.machine.clock is Clock.MATCHED:
-        text = Message("The samples have no clock in common with the log: they were matched to it by when the cards work and when they rest.")
+        text = Message(
+            "The samples have no clock in common with the log: they were matched to it by when the cards work and when they rest."
+        )
         yield Finding("samples_matched", NOTICE, text)
     elif a.machine.clock is Clock.NONE:
-        text = Message("The samples cannot be matched to the log: the two have no clock in common. What they show is of the whole time.")
+        text = Message(
+            "The samples cannot be matched to the log: the two have no clock in common. What they show is of the whole time."
+        )
         if len(a.machine.samples) < LEAST_SAMPLES:
             text = Message("There are too few samples to say what the machine did.")
         yield Finding("samples_apart", NOTICE, text)
@@ -497,7 +598,9 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
     for cause in a.machine.causes:
         yield Finding(cause.code, cause.severity, cause.message)
     if not a.machine.causes and a.machine.clock is not Clock.NONE:
-        yield Finding("nothing_in_samples", INFO, Message("Nothing in the samples of the machine explains a slow iteration."))
+        yield Finding(
+            "nothing_in_samples", INFO, Message("Nothing in the samples of the machine explains a slow iteration.")
+        )
 
 
 RULES = (machine_causes, slow_rows)

@@ -161,9 +161,15 @@ def slow_rank(a: Analysis) -> Iterator[Finding]:
         "share": row.slowest,
         "waited": median(np.array(waits)) if waits else None,
     }
-    text = Message("Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all. Look for heat, a power limit, another job, a slower link, or more data than the others have.", facts)
+    text = Message(
+        "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all. Look for heat, a power limit, another job, a slower link, or more data than the others have.",
+        facts,
+    )
     if waits:
-        text = Message("Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all; the others waited {waited:time} each. Look for heat, a power limit, another job, a slower link, or more data than the others have.", facts)
+        text = Message(
+            "Rank {rank:n} is the slowest in {share:pct} of the steps: its steps take {each:time} longer than those of the others, {skew:pct} more, {lost:time} in all; the others waited {waited:time} each. Look for heat, a power limit, another job, a slower link, or more data than the others have.",
+            facts,
+        )
     yield Finding("slow_rank", WARNING if ranks.skew.mid >= CLEAR_SKEW else NOTICE, text)
 
 
@@ -189,11 +195,20 @@ def ranks_even(a: Analysis) -> Iterator[Finding]:
     apart = float(own.max() / max(own.min(), 1e-9) - 1)
     facts = {"count": len(own), "apart": apart}
     if apart >= CLEAR_SKEW:
-        text = Message("The median steps of the {count:n} ranks differ by {apart:pct}, no more than by chance: none is consistently slow.", facts)
+        text = Message(
+            "The median steps of the {count:n} ranks differ by {apart:pct}, no more than by chance: none is consistently slow.",
+            facts,
+        )
     elif ranks.waits_known:
-        text = Message("The {count:n} ranks take the same time for their steps, within {apart:pct}: none consistently delays the others.", facts)
+        text = Message(
+            "The {count:n} ranks take the same time for their steps, within {apart:pct}: none consistently delays the others.",
+            facts,
+        )
     else:
-        text = Message("The steps of the {count:n} ranks take the same time, within {apart:pct}; but their waiting for each other was not recorded, so a slow one would not be visible. Time the collective with the recorder's wait().", facts)
+        text = Message(
+            "The steps of the {count:n} ranks take the same time, within {apart:pct}; but their waiting for each other was not recorded, so a slow one would not be visible. Time the collective with the recorder's wait().",
+            facts,
+        )
     yield Finding("ranks_even", INFO, text)
 
 
@@ -211,7 +226,11 @@ def rank_missing(a: Analysis) -> Iterator[Finding]:
 
 def rank_ended(a: Analysis) -> Iterator[Finding]:
     for row in a.ranks.ended if a.ranks is not None else ():
-        facts = {"rank": row.rank, "last": row.last, "end": max(rank.last for rank in a.ranks.rows) if a.ranks else None}
+        facts = {
+            "rank": row.rank,
+            "last": row.last,
+            "end": max(rank.last for rank in a.ranks.rows) if a.ranks else None,
+        }
         text = Message("Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}.", facts)
         yield Finding("rank_ended", WARNING, text)
 

@@ -85,10 +85,16 @@ def device_time(a: Analysis) -> Iterator[Finding]:
     idle = float(np.maximum(times - waits - computing, 0.0).sum() / times.sum()) if times.sum() > 0 else 0.0
     facts = {"host": median(times), "device": median(computing), "idle": idle}
     if a.costs.device_ratio > 1:
-        text = Message("The loop does not wait for the device: the host finishes a step in {host:time}, the device takes {device:time}. The device's time counts.", facts)
+        text = Message(
+            "The loop does not wait for the device: the host finishes a step in {host:time}, the device takes {device:time}. The device's time counts.",
+            facts,
+        )
         yield Finding("asynchronous_loop", INFO, text)
     elif idle >= 0.20:
-        text = Message("Of the {host:time} of a step the device computes for {device:time}; for {idle:pct} of the step it is idle and waits for the host, data and other ranks not counted. Compilation, a larger batch, or fewer small operations and read-outs such as .item() in the loop would help.", facts)
+        text = Message(
+            "Of the {host:time} of a step the device computes for {device:time}; for {idle:pct} of the step it is idle and waits for the host, data and other ranks not counted. Compilation, a larger batch, or fewer small operations and read-outs such as .item() in the loop would help.",
+            facts,
+        )
         yield Finding("device_idle", WARNING if idle >= 0.50 else NOTICE, text)
 
 
@@ -96,7 +102,10 @@ def outside_the_phases(a: Analysis) -> Iterator[Finding]:
     lost, wall = a.goodput.parts_s["unexplained"], a.goodput.wall_s
     if a.run.span is None or wall <= 0 or lost < 0.05 * wall:
         return
-    text = Message("{lost:time}, {share:pct} of the time, lie between and after the recorded phases.", {"lost": lost, "share": lost / wall})
+    text = Message(
+        "{lost:time}, {share:pct} of the time, lie between and after the recorded phases.",
+        {"lost": lost, "share": lost / wall},
+    )
     yield Finding("outside_phases", NOTICE, text)
 
 

@@ -156,9 +156,7 @@ def _open_page(directory: str, port: int, gpu: str | None, language: str) -> sub
 class _Follower:
     """Reads the log as `watch` does, for the messages. A failure is reported once, and the run goes on."""
 
-    def __init__(
-        self, directory: str, known: Known, notifier: Notifier, warn: Callable[[Message], None]
-    ) -> None:
+    def __init__(self, directory: str, known: Known, notifier: Notifier, warn: Callable[[Message], None]) -> None:
         self._source = open_log(os.path.join(directory, LOG_FILE))
         self._live: Live | None = Live(self._source.name, known.analyse)
         self._notifier, self._warn = notifier, warn

@@ -103,9 +103,7 @@ def _measured(gpu: Gpu, dtype: str) -> float | None:
 @cache
 def _measured_chips() -> dict[tuple[str, int | None, str], float]:
     units = {gpu.name: gpu.sm_count for gpu in gpus()}
-    return {
-        (_MEMORY.sub("", name), units[name], dtype): flops for (name, dtype), flops in measured_ceilings().items()
-    }
+    return {(_MEMORY.sub("", name), units[name], dtype): flops for (name, dtype), flops in measured_ceilings().items()}
 
 
 @cache

@@ -157,7 +157,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("loss", NUMBER, "", "as the log prints it"),
         Column("at", TIME, "UTC", "by the clock of the log"),
     ),
-}  # fmt: skip
+}
 
 
 def page_rows(columns: Iterable[Column]) -> str:

@@ -318,9 +318,15 @@ def recommended_reasons(found: Recommended) -> Iterator[Message]:
         "enough": found.enough_iterations,
         "time": found.enough_s,
     }
-    memory = Message("batch_size = {batch:n} with gradient_accumulation_steps = {accumulation:n} keeps {tokens:n} tokens per iteration and takes {low:size} to {high:size}; the memory of the card is unknown.", facts)
+    memory = Message(
+        "batch_size = {batch:n} with gradient_accumulation_steps = {accumulation:n} keeps {tokens:n} tokens per iteration and takes {low:size} to {high:size}; the memory of the card is unknown.",
+        facts,
+    )
     if plan.gpu.vram_bytes is not None:
-        memory = Message("batch_size = {batch:n} with gradient_accumulation_steps = {accumulation:n} keeps {tokens:n} tokens per iteration and takes {low:size} to {high:size} of the card's {has:size}.", facts)
+        memory = Message(
+            "batch_size = {batch:n} with gradient_accumulation_steps = {accumulation:n} keeps {tokens:n} tokens per iteration and takes {low:size} to {high:size} of the card's {has:size}.",
+            facts,
+        )
     yield memory
     if work.dtype == "bfloat16":
         yield Message("bfloat16: the {gpu:word} has it, and it needs no loss scaling.", facts)

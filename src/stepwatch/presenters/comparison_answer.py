@@ -77,8 +77,12 @@ def headline(c: Comparison) -> Message:
 # By the verdict; the time of a step, and that of a token.
 _DECIDED = {
     "same": (
-        Message("No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."),
-        Message("No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."),
+        Message(
+            "No difference beyond noise: a step of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."
+        ),
+        Message(
+            "No difference beyond noise: a token of “{after:word}” takes between {low:pct} less and {high:pct} more than one of “{before:word}”."
+        ),
     ),
     "slower": (
         Message("“{after:word}” is slower: {more:pct} more time per step than “{before:word}”."),
@@ -92,12 +96,20 @@ _DECIDED = {
 # By whether it is more time.
 _UNDECIDED = {
     True: (
-        Message("Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean that it is slower."),
-        Message("Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean that it is slower."),
+        Message(
+            "Undecided: “{after:word}” shows {more:pct} more time per step than “{before:word}”, which need not mean that it is slower."
+        ),
+        Message(
+            "Undecided: “{after:word}” shows {more:pct} more time per token than “{before:word}”, which need not mean that it is slower."
+        ),
     ),
     False: (
-        Message("Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean that it is faster."),
-        Message("Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean that it is faster."),
+        Message(
+            "Undecided: “{after:word}” shows {more:pct} less time per step than “{before:word}”, which need not mean that it is faster."
+        ),
+        Message(
+            "Undecided: “{after:word}” shows {more:pct} less time per token than “{before:word}”, which need not mean that it is faster."
+        ),
     ),
 }
 

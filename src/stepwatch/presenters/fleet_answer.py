@@ -15,10 +15,18 @@ from stepwatch.verdict import Status
 MOST_ROWS = 20
 PARTS = {**PART_NAMES, "redone": Message("Work done again after restarts"), "restart": Message("Down between restarts")}
 _SUSPECTS = {
-    "node": Message("Node {name:word} is slow: the steps of its {runs:n} runs take {slower:pct} longer than the same work elsewhere."),
-    "card": Message("Card {name:word} is slow, whoever uses it: the steps of its {runs:n} runs take {slower:pct} longer than the same work elsewhere."),
-    "day": Message("Since {name:word} steps take {slower:pct} longer than before: {runs:n} runs of work that was done before too."),
-    "run": Message("{name:word} is slow: its steps take {slower:pct} longer than those of {like:n} runs of the same work."),
+    "node": Message(
+        "Node {name:word} is slow: the steps of its {runs:n} runs take {slower:pct} longer than the same work elsewhere."
+    ),
+    "card": Message(
+        "Card {name:word} is slow, whoever uses it: the steps of its {runs:n} runs take {slower:pct} longer than the same work elsewhere."
+    ),
+    "day": Message(
+        "Since {name:word} steps take {slower:pct} longer than before: {runs:n} runs of work that was done before too."
+    ),
+    "run": Message(
+        "{name:word} is slow: its steps take {slower:pct} longer than those of {like:n} runs of the same work."
+    ),
 }
 _HEALTHY = Message("No node, card, day or run stands out as slow among runs of the same work.")
 
@@ -32,8 +40,12 @@ def fleet_document(report: FleetReport) -> doc.Document:
             doc.Section("hours", Message("Where the GPU hours went"), (_hours(report),)),
             doc.Section("changes", Message("What saves most"), (_changes(report),)),
             doc.Section("slow", Message("Slow against their like"), tuple(_suspects(report))),
-            doc.Section("groups", Message("By group"), (_groups(tuple(map(word, report.by)), report.groups, doc.Priority.MAIN),)),
-            doc.Section("weeks", Message("By week"), (_groups((Message("Week"),), report.weeks, doc.Priority.MORE + 6),)),
+            doc.Section(
+                "groups", Message("By group"), (_groups(tuple(map(word, report.by)), report.groups, doc.Priority.MAIN),)
+            ),
+            doc.Section(
+                "weeks", Message("By week"), (_groups((Message("Week"),), report.weeks, doc.Priority.MORE + 6),)
+            ),
             doc.Section("jobs", Message("Jobs with restarts"), (_jobs(report),)),
             doc.Section("status", Message("Status of the runs"), (_statuses(report),)),
             doc.Section("failed", Message("What failed"), (_causes(report),)),
@@ -88,7 +100,11 @@ def _hours(report: FleetReport) -> doc.Table:
 def _changes(report: FleetReport) -> doc.Table:
     head = (Message("Change"), Message("Runs"), Message("Saves, GPU hours"))
     rows = (
-        (change.text, count(change.runs), Message("{low:figure}–{high:figure} h", {"low": change.hours.low, "high": change.hours.high}))
+        (
+            change.text,
+            count(change.runs),
+            Message("{low:figure}–{high:figure} h", {"low": change.hours.low, "high": change.hours.high}),
+        )
         for change in report.changes
     )
     return doc.Table(head, "lrr", cells(rows), doc.Priority.MAIN)
@@ -97,7 +113,9 @@ def _changes(report: FleetReport) -> doc.Table:
 def _suspects(report: FleetReport) -> Iterator[doc.Block]:
     if not report.suspects:
         yield doc.Text((_HEALTHY,), priority=doc.Priority.MORE)
-    items = tuple(doc.Text(tuple(suspect_text(suspect)), "warning", priority=doc.Priority.PRESSING) for suspect in report.suspects)
+    items = tuple(
+        doc.Text(tuple(suspect_text(suspect)), "warning", priority=doc.Priority.PRESSING) for suspect in report.suspects
+    )
     yield doc.Bullets(items)
 
 
@@ -156,7 +174,14 @@ def _speeds(report: FleetReport) -> doc.Table:
 
 
 def _scaling(report: FleetReport) -> doc.Table:
-    head = (Message("Work"), Message("Card"), Message("Cards"), Message("Runs"), Message("tokens/s per card"), Message("Efficiency"))
+    head = (
+        Message("Work"),
+        Message("Card"),
+        Message("Cards"),
+        Message("Runs"),
+        Message("tokens/s per card"),
+        Message("Efficiency"),
+    )
     rows = (
         (
             *(word(scale.work), word(scale.gpu) if scale.gpu else UNKNOWN, count(scale.cards), count(scale.runs)),

@@ -54,7 +54,12 @@ def look_document(look: Look, card: Reading | None = None, *, most_events: int =
         blocks.append(Headline(((left,),)))
     events = look.events[len(look.events) - min(most_events, len(look.events)) :]
     told = (
-        Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), priority=Priority.ALWAYS)
+        Text(
+            (event.message,),
+            "warning" if event.is_alarm else "news",
+            word(_clock(event.at_s)),
+            priority=Priority.ALWAYS,
+        )
         for event in events
         if grave is None or event.message != grave.text
     )

@@ -59,7 +59,9 @@ def of_directory(report: Report) -> tuple[doc.Block, ...]:
         judged=2,
     )
     remarks = [finding for finding in report.remarks if finding.code not in {"several_runs", "unstarted"}]
-    told = (doc.Text((), finding.severity, brief=(finding.message,), priority=doc.Priority.ALWAYS) for finding in remarks)
+    told = (
+        doc.Text((), finding.severity, brief=(finding.message,), priority=doc.Priority.ALWAYS) for finding in remarks
+    )
     return (_headline(report), table, *told)
 
 
@@ -95,7 +97,7 @@ def of_log(report: Report, chosen: int) -> tuple[doc.Block, ...]:
             head, "rlrrr", cells(rows), doc.Priority.ALWAYS, strong=strong, shown=shown, links=_links(report), judged=1
         ),
         doc.Text((), "aside", brief=(*more, below), priority=doc.Priority.ALWAYS),
-    )  # fmt: skip
+    )
 
 
 def anchor(row: int) -> str:

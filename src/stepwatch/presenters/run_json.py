@@ -90,9 +90,7 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
         "goodput": {
             "wall_s": plain_json(goodput.wall_s),
             "wall_interval_s": interval_json(goodput.interval_s),
-            "parts_s": {
-                name: None if value is None else plain_json(value) for name, value in analysis.parts_s.items()
-            },
+            "parts_s": {name: None if value is None else plain_json(value) for name, value in analysis.parts_s.items()},
             "iterations": goodput.iterations,
             "by_clock": goodput.by_clock,
         },

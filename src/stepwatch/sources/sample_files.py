@@ -67,7 +67,7 @@ _TOOLS: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours,
     **dict.fromkeys(("tviol",), ("hot", 1.0)),
     **dict.fromkeys(("pviol",), ("capped", _PERCENT)),
     **dict.fromkeys(("rxpci", "txpci"), ("pcie_bytes_per_s", 1e6)),
-}  # fmt: skip
+}
 _NAMES: Mapping[str, tuple[str, float]] = {_plain(name): found for name, found in _TOOLS.items()}
 _REASONS = ("clocks_throttle_reasons_", "clocks_event_reasons_")
 _KEYS = ("index", "gpu", "gpu_index", "gpu_id", "uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "id", "idx")

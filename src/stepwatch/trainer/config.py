@@ -122,9 +122,7 @@ class TrainConfig:
                 Message("choose n_embd as a multiple of twice n_head"),
             )
         if self.recipe == MODERN and self.sharding == "fsdp":
-            raise UsageError(
-                Message("recipe=modern does not work with sharding=fsdp"), Message("use --sharding=ddp")
-            )
+            raise UsageError(Message("recipe=modern does not work with sharding=fsdp"), Message("use --sharding=ddp"))
         if self.recipe == MODERN and self.init_from in PRETRAINED:
             raise UsageError(
                 Message("recipe=modern has another model than GPT-2: it cannot begin with its weights"),

@@ -195,21 +195,32 @@ EDGES: list[tuple[str, Mapping[str, float | Floats], Mapping[str, float | Floats
 
 
 @pytest.mark.parametrize(
-    ("cause", "machine", "card", "moved", "quiet", "said"), EDGES, ids=[f"{edge[0]}-{edge[3]}-{place}" for place, edge in enumerate(EDGES)]
+    ("cause", "machine", "card", "moved", "quiet", "said"),
+    EDGES,
+    ids=[f"{edge[0]}-{edge[3]}-{place}" for place, edge in enumerate(EDGES)],
 )
 def test_each_threshold_is_where_it_is_meant_to_be(
-    cause: str, machine: Mapping[str, float | Floats], card: Mapping[str, float | Floats], moved: str, quiet: float | Floats, said: float | Floats
+    cause: str,
+    machine: Mapping[str, float | Floats],
+    card: Mapping[str, float | Floats],
+    moved: str,
+    quiet: float | Floats,
+    said: float | Floats,
 ) -> None:
     found = []
     for value in (quiet, said):
-        of_machine, of_card = ({**part, moved: value} if moved in usual else part for part, usual in ((machine, QUIET), (card, BUSY_CARD)))
+        of_machine, of_card = (
+            {**part, moved: value} if moved in usual else part for part, usual in ((machine, QUIET), (card, BUSY_CARD))
+        )
         found.append(cause in codes(explained(a_log(), samples(120, of_machine, (of_card,)))))
     assert found == [False, True]
 
 
 def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:
     assert codes(explained(a_log(), samples(120, {"training_cpu": 0.2, "busiest_cpu": 0.2}, ()))) == {"waits_for_data"}
-    assert codes(explained(a_log(), samples(120, {"training_cpu": 0.48, "busiest_cpu": 0.48}, ()))) == {"waits_for_data"}
+    assert codes(explained(a_log(), samples(120, {"training_cpu": 0.48, "busiest_cpu": 0.48}, ()))) == {
+        "waits_for_data"
+    }
     assert codes(explained(a_log(), samples(120, {"training_cpu": 0.52, "busiest_cpu": 0.52}, ()))) == set()
 
 
@@ -237,10 +248,17 @@ def test_a_slow_rank_is_named_by_its_clock_unless_its_driver_gives_the_reason() 
 @pytest.mark.parametrize("clock", ["hot", "capped"])
 def test_moments_of_rest_do_not_count_as_a_lowered_clock(clock: str) -> None:
     resting = np.tile([2.4e9, 2.1e8, 2.4e9, 2.4e9], 30)
-    assert codes(explained(a_log(), samples(120, {}, ({clock: np.tile([0.0, 1.0, 1.0, 1.0], 30), "sm_clock_hz": resting},)))) == set()
+    assert (
+        codes(
+            explained(a_log(), samples(120, {}, ({clock: np.tile([0.0, 1.0, 1.0, 1.0], 30), "sm_clock_hz": resting},)))
+        )
+        == set()
+    )
 
 
-@pytest.mark.parametrize(("seconds", "said"), [((8,) * 6, True), ((2, 2, 2, 1, 1, 1), True), ((2, 2, 1, 1, 1, 1), False)])
+@pytest.mark.parametrize(
+    ("seconds", "said"), [((8,) * 6, True), ((2, 2, 2, 1, 1, 1), True), ((2, 2, 1, 1, 1, 1), False)]
+)
 def test_saves_that_a_slow_disk_holds_up_are_named(seconds: tuple[int, ...], said: bool) -> None:
     """Every tenth iteration saves, for some seconds at the disk's full speed; under a twentieth of the time it is not said."""
     at_s, lines, busy = START_S, [], np.full(200, 0.03)
@@ -253,10 +271,19 @@ def test_saves_that_a_slow_disk_holds_up_are_named(seconds: tuple[int, ...], sai
         stamp = np.datetime_as_string(np.datetime64(int(at_s * 1000), "ms")).replace("T", " ").replace(".", ",")
         lines.append(f"[{stamp}] iter {number}: loss 4.0000, time {took_s * 1000:.2f}ms, mfu 30.00%\n")
     written = np.where(busy > 0.5, 1.5e8, 1e6)
-    disk: dict[str, float | Floats] = {"disk_busy": busy, "disk_write_bytes_per_s": written, "write_bytes_per_s": 0.52 * written}
-    assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in disk.items()}))) == ({"slow_saves"} if said else set())  # type: ignore[index]
+    disk: dict[str, float | Floats] = {
+        "disk_busy": busy,
+        "disk_write_bytes_per_s": written,
+        "write_bytes_per_s": 0.52 * written,
+    }
+    assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in disk.items()}))) == (
+        {"slow_saves"} if said else set()
+    )  # type: ignore[index]
     neighbour = {**disk, "write_bytes_per_s": 0.48 * written}
-    assert codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in neighbour.items()}))) == set()  # type: ignore[index]
+    assert (
+        codes(explained("".join(lines), samples(170, {name: column[:170] for name, column in neighbour.items()})))
+        == set()
+    )  # type: ignore[index]
 
 
 def test_an_idle_second_card_is_not_averaged_in() -> None:
@@ -363,7 +390,9 @@ def test_cards_that_hardly_rest_are_no_clock(varies: float, clock: Clock) -> Non
 def test_without_a_clock_only_samples_at_work_are_judged(resting: float, said: set[str]) -> None:
     used = np.tile([0.9, resting], 200)
     machine = {"training_cpu": 0.6, "busiest_cpu": 0.3}
-    analysis = explained(a_log(stamped=False), replace(samples(400, machine, ({"utilisation": used},)), has_clock=False))
+    analysis = explained(
+        a_log(stamped=False), replace(samples(400, machine, ({"utilisation": used},)), has_clock=False)
+    )
     assert analysis.machine is not None
     assert (analysis.machine.clock, codes(analysis)) == (Clock.NONE, said)
 

@@ -28,10 +28,7 @@ def a_record(starts: list[tuple[float, range]], step_s: float = 2.0) -> str:
 def told(text: str, language: str = "en") -> list[str]:
     runs = explain(ExplainRequest(logs=(from_text(text),))).runs
     return [
-        say(finding.message, language)
-        for run in runs
-        for finding in run.analysis.findings
-        if finding.code == "restart"
+        say(finding.message, language) for run in runs for finding in run.analysis.findings if finding.code == "restart"
     ]
 
 

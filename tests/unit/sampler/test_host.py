@@ -70,13 +70,19 @@ def test_processes_that_may_not_be_looked_at_are_unknown_and_not_absent(monkeypa
         ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
         ("0::/\n", {"cpu.max": "max 100000"}, None),
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000", "cpu.max": "max 100000"}, 4.0),
-        ("4:memory:/x\n3:cpu,cpuacct:/on/the/host\n", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2.0),
+        (
+            "4:memory:/x\n3:cpu,cpuacct:/on/the/host\n",
+            {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"},
+            2.0,
+        ),
         ("3:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
         ("garbage", {"cpu.max": "1 1"}, None),
     ],
     ids=["container", "no limit", "above it", "version 1", "version 1 without", "unknown"],
 )
-def test_the_limit_of_a_container_counts(tmp_path: Path, group: str, files: dict[str, str], quota: float | None) -> None:
+def test_the_limit_of_a_container_counts(
+    tmp_path: Path, group: str, files: dict[str, str], quota: float | None
+) -> None:
     for name, text in {"proc/7/cgroup": group, **{f"cgroup/{name}": text for name, text in files.items()}}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

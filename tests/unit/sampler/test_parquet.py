@@ -43,7 +43,10 @@ def test_all_columns_and_the_cards_come_back_as_they_were(lines: Path) -> None:
     plain, packed = read_samples(lines), read_samples(path)
     assert len(plain) == len(packed) == 5
     assert [card.name for card in packed.cards] == ["GeForce RTX 4070", "Card B"]
-    for one, other in ((plain.machine, packed.machine), *((a.columns, b.columns) for a, b in zip(plain.cards, packed.cards, strict=True))):
+    for one, other in (
+        (plain.machine, packed.machine),
+        *((a.columns, b.columns) for a, b in zip(plain.cards, packed.cards, strict=True)),
+    ):
         assert one.keys() == other.keys()
         assert all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
     assert plain.at_s.tolist() == packed.at_s.tolist()
@@ -64,7 +67,9 @@ def test_others_can_read_it_by_the_documented_schema(lines: Path) -> None:
 def test_a_table_that_another_program_made_of_nvidia_smi_is_read_too(tmp_path: Path) -> None:
     rows = {"timestamp": [1_770_000_000.0, 1_770_000_001.0], "index": [0, 0], "utilization.gpu [%]": [90, 80]}
     pq.write_table(pa.table(rows), tmp_path / "cards.parquet")
-    assert read_samples(tmp_path / "cards.parquet").cards[0].columns["utilisation"].tolist() == pytest.approx([0.9, 0.8])
+    assert read_samples(tmp_path / "cards.parquet").cards[0].columns["utilisation"].tolist() == pytest.approx(
+        [0.9, 0.8]
+    )
 
 
 def test_what_is_no_table_of_samples_is_refused_in_one_line(tmp_path: Path, lines: Path) -> None:
@@ -99,7 +104,18 @@ def test_a_run_keeps_both_and_is_explained_by_either(tmp_path: Path) -> None:
 def test_monitor_writes_parquet_where_the_name_says_so(tmp_path: Path) -> None:
     lines = tmp_path / "s.parquet.csv"
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
-        words = [sys.executable, "-m", "stepwatch", "monitor", "-o", "s.parquet", "--interval", "0.2", "--pid", str(process.pid)]
+        words = [
+            sys.executable,
+            "-m",
+            "stepwatch",
+            "monitor",
+            "-o",
+            "s.parquet",
+            "--interval",
+            "0.2",
+            "--pid",
+            str(process.pid),
+        ]
         with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as monitor:
             while not lines.exists() or len(lines.read_text().splitlines()) < 6:
                 assert monitor.poll() is None

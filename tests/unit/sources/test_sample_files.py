@@ -112,7 +112,9 @@ def test_eight_cards_as_people_write_them(form: str) -> None:
     samples = of("\n".join((header, *lines)) + "\n")
     assert (len(samples), samples.has_clock) == (10, True)
     assert np.diff(samples.at_s).tolist() == [5.0] * 9
-    assert [(card.number, float(card.columns["temperature_c"][9])) for card in samples.cards] == list(enumerate(map(float, DEGREES)))
+    assert [(card.number, float(card.columns["temperature_c"][9])) for card in samples.cards] == list(
+        enumerate(map(float, DEGREES))
+    )
     assert all(card.columns["utilisation"].tolist() == pytest.approx([0.97] * 10) for card in samples.cards)
 
 

@@ -217,7 +217,7 @@ def test_any_bytes_are_a_value_or_refused(data: bytes) -> None:
         b"\x80\x04" + b"(" * 100_000 + b"t" * 100_000 + b"}q\x00.",  # a tuple in a tuple, and so on
         pickle.dumps({(1, 2): 3}),  # hashing a tuple of tuples could take for ever
     ],
-)  # fmt: skip
+)
 def test_known_tricks(data: bytes) -> None:
     with suppress(Refused):
         assert plain(data) == []

@@ -12,12 +12,22 @@ from stepwatch.run import Levers, Traits
 FORMAT = replace(
     hf_trainer.FORMAT,
     name="axolotl",
-    traits=Traits(may_evaluate=True, levers=Levers(
-        evaluate_every="eval_steps", save_every="save_steps", batch="micro_batch_size",
-        accumulation="gradient_accumulation_steps", workers="dataloader_num_workers",
-        prefetch="dataloader_prefetch_factor", log_every="logging_steps", precision="bf16: true",
-        compile="torch_compile: true", recompute="gradient_checkpointing: true", length="sequence_len",
-    )),
+    traits=Traits(
+        may_evaluate=True,
+        levers=Levers(
+            evaluate_every="eval_steps",
+            save_every="save_steps",
+            batch="micro_batch_size",
+            accumulation="gradient_accumulation_steps",
+            workers="dataloader_num_workers",
+            prefetch="dataloader_prefetch_factor",
+            log_every="logging_steps",
+            precision="bf16: true",
+            compile="torch_compile: true",
+            recompute="gradient_checkpointing: true",
+            length="sequence_len",
+        ),
+    ),
     axolotl=True,
     about=Message(
         "Like the Hugging Face Trainer, whose progress bar it shows. Its own tokens per second count the trained "

@@ -17,9 +17,15 @@ from stepwatch.run import Fact, Levers, Timing, Traits
 FORMAT = LineFormat(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
-    traits=Traits(may_evaluate=True, levers=Levers(
-        batch="B", accumulates=True, compile="use_compile = True", length="T",
-    )),
+    traits=Traits(
+        may_evaluate=True,
+        levers=Levers(
+            batch="B",
+            accumulates=True,
+            compile="use_compile = True",
+            length="T",
+        ),
+    ),
     holds=BOTH,
     about=Message(
         "One iteration, synchronised with the card, with the validation, HellaSwag, samples and checkpoint that come "

@@ -288,10 +288,14 @@ def _loss(fact: Fact) -> float:
 FORMAT = _DeepSpeed(
     name="deepspeed",
     timing=Timing.SPANS_STEP,
-    traits=Traits(levers=Levers(
-        batch="train_micro_batch_size_per_gpu", accumulation="gradient_accumulation_steps",
-        log_every="steps_per_print", precision="bf16.enabled=true",
-    )),
+    traits=Traits(
+        levers=Levers(
+            batch="train_micro_batch_size_per_gpu",
+            accumulation="gradient_accumulation_steps",
+            log_every="steps_per_print",
+            precision="bf16.enabled=true",
+        )
+    ),
     holds=NOTHING,
     about=Message(
         "The batch of all cards over the samples per second of the last step alone, synchronised with the cards. "

@@ -85,7 +85,7 @@ class _Detectron2(LineFormat):
         known[known] = first_of_each(number[known], mean[known], loss[known], stamp[known])
         line, number, mean, data, loss, stamp, eta = (
             column[known] for column in (line, number, mean, data, loss, stamp, eta)
-        )  # fmt: skip
+        )
         if not len(line):
             return
         of = np.searchsorted(begins[:, 0], line)

@@ -354,11 +354,17 @@ Epoch 2/3
     iterations=(_FINAL,),
     settings=(Line("Total params: {n_params}"), Line("Epoch {int}: early stopping", sets={"ended": "by plan"})),
     own=(_EPOCH, _SAVE, _SAMPLES, _NEARLY),
-    traits=Traits(rounds_times=True, levers=Levers(
-        evaluate_every="validation_freq", save_every="ModelCheckpoint(save_freq=…)", other_units=True,
-        batch="batch_size", precision="keras.mixed_precision.set_global_policy('mixed_float16')",
-        compile="jit_compile=True",
-    )),
+    traits=Traits(
+        rounds_times=True,
+        levers=Levers(
+            evaluate_every="validation_freq",
+            save_every="ModelCheckpoint(save_freq=…)",
+            other_units=True,
+            batch="batch_size",
+            precision="keras.mixed_precision.set_global_policy('mixed_float16')",
+            compile="jit_compile=True",
+        ),
+    ),
 )
 
 

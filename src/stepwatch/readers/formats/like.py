@@ -114,9 +114,7 @@ def _decimal_comma(line: str, pieces: Sequence[Piece], claims: Mapping[int, Clai
 # --- the format -------------------------------------------------------------------------------------------------------
 
 
-def _format(
-    example: str, line: str, pieces: Sequence[Piece], claims: Mapping[int, Claim], *, prefixes: bool
-) -> _Like:
+def _format(example: str, line: str, pieces: Sequence[Piece], claims: Mapping[int, Claim], *, prefixes: bool) -> _Like:
     names: dict[int, str] = {}
 
     def heaviest(kind: str, most: int) -> list[int]:
@@ -280,9 +278,7 @@ class _Like(LineFormat):
             self._add_times(rows, found, end, columns, records)
         super().finish(first_line, records)
 
-    def _add_times(
-        self, rows: Iterations, found: Counted, end: float, columns: list[Column], records: Records
-    ) -> None:
+    def _add_times(self, rows: Iterations, found: Counted, end: float, columns: list[Column], records: Records) -> None:
         """The rows with the times of their iterations, and how they were understood."""
         counts_epochs = found.of_epochs
         length = float(np.nanmax([rows.number.max() - rows.number.min() + 1, end]))

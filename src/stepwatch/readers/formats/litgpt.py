@@ -15,11 +15,20 @@ from stepwatch.run import Levers, Timing, Traits
 FORMAT = LineFormat(
     name="litgpt",
     timing=Timing.SPANS_STEP,
-    traits=Traits(may_evaluate=True, levers=Levers(
-        evaluate_every="eval.interval", evaluation_batches="eval.max_iters", save_every="train.save_interval",
-        other_units=True, batch="train.micro_batch_size", accumulates=True, log_every="train.log_interval",
-        precision="precision: bf16-true", length="train.max_seq_length",
-    )),
+    traits=Traits(
+        may_evaluate=True,
+        levers=Levers(
+            evaluate_every="eval.interval",
+            evaluation_batches="eval.max_iters",
+            save_every="train.save_interval",
+            other_units=True,
+            batch="train.micro_batch_size",
+            accumulates=True,
+            log_every="train.log_interval",
+            precision="precision: bf16-true",
+            length="train.max_seq_length",
+        ),
+    ),
     holds=NOTHING,
     about=Message(
         "One micro-batch without the fetching of its data; the one at which the optimizer steps waits for the others."

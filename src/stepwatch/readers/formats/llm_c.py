@@ -28,10 +28,17 @@ def _row(name: str, value: str, **becomes: Any) -> Line:
 FORMAT = LineFormat(
     name="llm.c",
     timing=Timing.SPANS_STEP,
-    traits=Traits(levers=Levers(
-        evaluate_every="-v", evaluation_batches="-m", save_every="-n", batch="-b", accumulates=True, recompute="-r 2",
-        length="-t",
-    )),
+    traits=Traits(
+        levers=Levers(
+            evaluate_every="-v",
+            evaluation_batches="-m",
+            save_every="-n",
+            batch="-b",
+            accumulates=True,
+            recompute="-r 2",
+            length="-t",
+        )
+    ),
     holds=NOTHING,
     about=Message(
         "One step, with its data loading, synchronised with the card. Evaluations and checkpoints are outside, and no"

@@ -204,10 +204,22 @@ number of skipped iterations:   0 | number of nan iterations:   0 |""",
     ),
     own=(_SHARD,),
     events_first=False,
-    traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, levers=Levers(
-        evaluate_every="--eval-interval", evaluation_batches="--eval-iters", save_every="--save-interval",
-        batch="--micro-batch-size", accumulates=True, workers="--num-workers", log_every="--log-interval",
-        precision="--bf16", recompute="--recompute-activations", length="--seq-length",
-    )),
+    traits=Traits(
+        may_evaluate=True,
+        shows_events=True,
+        prints_means=True,
+        levers=Levers(
+            evaluate_every="--eval-interval",
+            evaluation_batches="--eval-iters",
+            save_every="--save-interval",
+            batch="--micro-batch-size",
+            accumulates=True,
+            workers="--num-workers",
+            log_every="--log-interval",
+            precision="--bf16",
+            recompute="--recompute-activations",
+            length="--seq-length",
+        ),
+    ),
 )
 READER = FORMAT.reader()

@@ -47,11 +47,20 @@ class _Mlx(LineFormat):
 FORMAT = _Mlx(
     name="mlx-lm",
     timing=Timing.SPANS_LOG_INTERVAL,
-    traits=Traits(may_evaluate=True, prints_means=True, levers=Levers(
-        evaluate_every="--steps-per-eval", evaluation_batches="--val-batches", save_every="--save-every",
-        batch="--batch-size", accumulation="--grad-accumulation-steps", log_every="--steps-per-report",
-        recompute="--grad-checkpoint", length="--max-seq-length",
-    )),
+    traits=Traits(
+        may_evaluate=True,
+        prints_means=True,
+        levers=Levers(
+            evaluate_every="--steps-per-eval",
+            evaluation_batches="--val-batches",
+            save_every="--save-every",
+            batch="--batch-size",
+            accumulation="--grad-accumulation-steps",
+            log_every="--steps-per-report",
+            recompute="--grad-checkpoint",
+            length="--max-seq-length",
+        ),
+    ),
     holds=NOTHING,
     about=Message(
         "The mean of the steps since the last line, each synchronised, without data loading. Validation is outside "

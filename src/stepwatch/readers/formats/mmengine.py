@@ -162,9 +162,7 @@ def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
     """Validations, which end with their last line, and saves, which begin with theirs."""
     before = np.searchsorted(rows.line, events[:, 0]) - 1
     row_of = before.tolist()
-    number, total, time_s, stamps = (
-        column.tolist() for column in (rows.number, rows.total, rows.time_s, rows.stamp_s)
-    )
+    number, total, time_s, stamps = (column.tolist() for column in (rows.number, rows.total, rows.time_s, rows.stamp_s))
     told = events.tolist()
     saves = np.maximum.accumulate(np.where(events[:, 1] > 0, np.arange(len(events)), -1))  # the last so far
     ends = np.append((np.diff(before) != 0) | (np.diff(events[:, 1]) != 0), True)[: len(events)]

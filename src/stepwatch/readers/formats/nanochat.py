@@ -18,10 +18,15 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits
 FORMAT = LineFormat(
     name="nanochat",
     timing=Timing.SPANS_STEP,
-    traits=Traits(levers=Levers(
-        evaluate_every="--eval-every", save_every="--save-every", batch="--device-batch-size", accumulates=True,
-        length="--max-seq-len",
-    )),
+    traits=Traits(
+        levers=Levers(
+            evaluate_every="--eval-every",
+            save_every="--save-every",
+            batch="--device-batch-size",
+            accumulates=True,
+            length="--max-seq-len",
+        )
+    ),
     holds=NOTHING,
     about=Message(
         "One step, with the loading of the next batch, synchronised with the card. Evaluations and checkpoints are "

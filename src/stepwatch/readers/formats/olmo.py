@@ -65,7 +65,9 @@ class _Olmo(LineFormat):
             records.keep_row(STARTS, number, clock)
             return True
         for statement, kind in (
-            (_SAVED, _Pause.SAVE_ENDS), (_SAVING, _Pause.SAVE_BEGINS), (_EVALUATING, _Pause.EVALUATION),
+            (_SAVED, _Pause.SAVE_ENDS),
+            (_SAVING, _Pause.SAVE_BEGINS),
+            (_EVALUATING, _Pause.EVALUATION),
         ):
             if statement.fits(rest):
                 records.keep_row(_PAUSES, number, kind, clock)
@@ -113,12 +115,22 @@ FORMAT = _Olmo(
     name="olmo",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    traits=Traits(shows_events=True, levers=Levers(
-        evaluate_every="eval_interval", evaluation_batches="eval_subset_num_batches", save_every="save_interval",
-        batch="device_train_microbatch_size", accumulates=True, workers="data.num_workers",
-        prefetch="data.prefetch_factor", log_every="console_log_interval", precision="precision: amp_bf16",
-        recompute="activation_checkpointing: whole_layer", length="model.max_sequence_length",
-    )),
+    traits=Traits(
+        shows_events=True,
+        levers=Levers(
+            evaluate_every="eval_interval",
+            evaluation_batches="eval_subset_num_batches",
+            save_every="save_interval",
+            batch="device_train_microbatch_size",
+            accumulates=True,
+            workers="data.num_workers",
+            prefetch="data.prefetch_factor",
+            log_every="console_log_interval",
+            precision="precision: amp_bf16",
+            recompute="activation_checkpointing: whole_layer",
+            length="model.max_sequence_length",
+        ),
+    ),
     about=Message(
         "The clock in front of the lines, from step to step; without a clock, the batches per second, a mean over a "
         "window. Evaluations and saves are taken out by their own lines."

@@ -228,10 +228,18 @@ memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     ),
     own=(_SIZES, _MESH),
     events_first=False,
-    traits=Traits(shows_events=True, levers=Levers(
-        evaluate_every="validation.freq", save_every="checkpoint.interval", batch="training.local_batch_size",
-        accumulates=True, log_every="metrics.log_freq", compile="compile.enable=true",
-        recompute="activation_checkpoint.mode=full", length="training.seq_len",
-    )),
+    traits=Traits(
+        shows_events=True,
+        levers=Levers(
+            evaluate_every="validation.freq",
+            save_every="checkpoint.interval",
+            batch="training.local_batch_size",
+            accumulates=True,
+            log_every="metrics.log_freq",
+            compile="compile.enable=true",
+            recompute="activation_checkpoint.mode=full",
+            length="training.seq_len",
+        ),
+    ),
 )
 READER = FORMAT.reader()

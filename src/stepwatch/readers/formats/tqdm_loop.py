@@ -324,9 +324,13 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
         words = each.title.words
         if _VALIDATION.search(words) or (_OTHER.search(words) and not _has_loss(each)):
             continue
-        untitled = not words and not each.names and (
-            (_is_spoken_of(each, spoken) and not _is_checked(each, every, spoken))
-            or (each is alone and _is_spoken_along(each, spoken, places))
+        untitled = (
+            not words
+            and not each.names
+            and (
+                (_is_spoken_of(each, spoken) and not _is_checked(each, every, spoken))
+                or (each is alone and _is_spoken_along(each, spoken, places))
+            )
         )
         if untitled:
             between_s = took[took[:, 0] > each.begin, 1].sum()

@@ -135,12 +135,16 @@ FORMAT = _Verl(
     name="verl",
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
-    traits=Traits(levers=Levers(
-        evaluate_every="trainer.test_freq", save_every="trainer.save_freq",
-        batch="actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", accumulates=True,
-        workers="data.dataloader_num_workers",
-        recompute="actor_rollout_ref.model.enable_gradient_checkpointing=True",
-    )),
+    traits=Traits(
+        levers=Levers(
+            evaluate_every="trainer.test_freq",
+            save_every="trainer.save_freq",
+            batch="actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+            accumulates=True,
+            workers="data.dataloader_num_workers",
+            recompute="actor_rollout_ref.model.enable_gradient_checkpointing=True",
+        )
+    ),
     about=Message(
         "One step of generation, reward and update, each of which is printed; testing and saving are printed too, and "
         "taken out of the step."

@@ -294,9 +294,7 @@ def _holds(block: Block, lines: Ints, model: _Model, prefixes: bool) -> bool:
     return True
 
 
-def _model(
-    block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool, refused: set[bytes]
-) -> _Model | None:
+def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool, refused: set[bytes]) -> _Model | None:
     """A line that one of the statements fits, of the kind of which there are most."""
     if not len(lines):
         return None

@@ -14,9 +14,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, Mask, bytes_equal, eight_digits
 from stepwatch.run import repeated
 
-_TIME_OF_DAY = (
-    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?: (?P<half>[AP]M)\b)?"
-)
+_TIME_OF_DAY = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?: (?P<half>[AP]M)\b)?"
 _HALF_DAY = Pattern(rb":\d\d [AP]M\b")
 _DATE_TIME = Pattern(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
 # Python's usual datefmt of the Hugging Face examples, and that of detectron2 and mmengine, which has no year: only what

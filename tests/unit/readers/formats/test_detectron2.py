@@ -252,6 +252,7 @@ def test_the_first_line_is_about_all_since_the_start_that_is_printed() -> None:
 
 def with_etas(text: str, end: int, step_s: float) -> str:
     """As of a median of the times that is this long."""
+
     def eta(row: re.Match[str]) -> str:
         left = int((end - 1 - int(row[1])) * step_s)
         days = f"{left // 86400} days, " if left >= 86400 else ""

@@ -139,10 +139,13 @@ def test_the_last_bars_that_a_notebook_keeps() -> None:
     true = sum(took for number, took in times.items() if number <= 430)
     assert true < analysis.goodput.wall_s == pytest.approx(true + 3 * 2.0, rel=0.02)
     assert analysis.costs.step_s.mid == pytest.approx(0.23, rel=0.1)
-    coarse = HEAD + """\
+    coarse = (
+        HEAD
+        + """\
 Epoch 0: 100%|█████████▉| 403/404 [01:54<00:00,  3.51it/s, v_num=0]
 Epoch 0: 100%|██████████| 404/404 [01:54<00:00,  3.52it/s, v_num=0]
 """
+    )
     assert the_run(coarse).iterations.time_s.tolist() == pytest.approx([0.285, 0.285], rel=0.01)
 
 

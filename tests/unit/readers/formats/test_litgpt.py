@@ -32,7 +32,7 @@ def the_run(text: str) -> Run:
         "[rank0]: Epoch 1 | iter 100 step 20 | loss train: 2.846, val: n/a | iter time: 112.20 ms",
         "2024-05-04 09:30:00 Epoch 1 | iter 100 step 20 | loss train: 2.846, val: n/a | iter time: 112.20 ms",
     ],
-)  # fmt: skip
+)
 def test_line_is_read(line: str) -> None:
     rows = the_run(line + "\n").iterations
     assert (rows.number[0], round(rows.time_s[0], 6), rows.loss[0]) == (100, 0.1122, 2.846)

@@ -120,7 +120,7 @@ def test_lines_that_run_ahead_of_the_card_are_put_back() -> None:
             "step: {n:3d}/500 | val_loss:5.4178 | train_time:{s}s | step_avg:214.0ms | peak_vram:3840MB",
         ),
     ],
-)  # fmt: skip
+)
 def test_every_version_of_the_line_is_read(step: str, validation: str) -> None:
     def write(shape: str, n: int) -> str:
         return shape.format(n=n, ms=214 * n, s=f"{0.214 * n:.3f}")

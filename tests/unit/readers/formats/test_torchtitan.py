@@ -21,7 +21,7 @@ HEADER = (
     "Trainer is initialized with local batch size 4, global batch size 16, gradient accumulation steps 1, "
     "sequence length 8192, total steps 1000 (warmup 200)",
     "Training starts at step 1",
-)  # fmt: skip
+)
 
 
 def said(text: str, at: float, rank: str = "[rank0]:") -> str:

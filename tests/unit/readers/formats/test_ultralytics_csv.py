@@ -52,9 +52,7 @@ def test_one_epoch() -> None:
 
 
 def test_a_file_without_times_is_refused() -> None:
-    header = (
-        "          epoch,      train/box_loss,   metrics/precision,        val/box_loss,          x/lr0\n"
-    )
+    header = "          epoch,      train/box_loss,   metrics/precision,        val/box_loss,          x/lr0\n"
     text = header + "".join(f"  {epoch}, 0.0865, 0.23, 0.0636, 0.0032\n" for epoch in range(30))
     assert detect(from_text(text)) == "ultralytics-csv"
     with pytest.raises(NoIterations):

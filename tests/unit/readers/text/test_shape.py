@@ -141,7 +141,7 @@ def test_rare_shapes_at_the_top_hide_no_common_one() -> None:
 
 
 def test_hours_and_minutes_behind_the_statement_are_figures() -> None:
-    eta = "eta: {0}:{1:02d}:00 left: \"0:{1:02d}:39\""
+    eta = 'eta: {0}:{1:02d}:00 left: "0:{1:02d}:39"'
     lines = [f"iter {n}: loss 2.5, time 3ms " + eta.format(n // 60, n % 60) for n in range(600)]
     block = Block.of("\n".join(lines).encode())
     assert len([lines for _, lines, _ in alike(block, block.filled, (Line(STATEMENT),))]) == 1

@@ -1,7 +1,9 @@
 """The trainer beside the real nanoGPT, on the CPU: the same losses, no longer, no spikes, files that go either way.
 
-    python -m benchmarks.trainer --nanogpt DIR [--rounds 5] [--only losses|speed|checkpoints|ranks|chunked_loss]
+    python -m benchmarks.trainer --nanogpt DIR [--rounds 5] [--only losses|speed|checkpoints|ranks|…]
     python -m benchmarks.trainer --nanogpt DIR --only speed --shape accumulation [--rounds 1] [--iterations 20]
+
+    python -m benchmarks.trainer --nanogpt DIR --only recomputing [--rounds 3] --write     into docs/train.md
 
 DIR is a checkout of nanoGPT, which is not part of this repository. Both are run as processes with the same flags on the
 same data and number of threads (one processor is left free), in turn, so that what else the machine does falls on both.
@@ -96,6 +98,12 @@ LARGE_VOCABULARY: Flags = {
     "dataset": "words", "n_layer": 2, "n_head": 4, "n_embd": 128, "block_size": 64, "batch_size": 12,
     "gradient_accumulation_steps": 1, "max_iters": 8, "eval_interval": 1000, "eval_iters": 1,
 }  # fmt: skip
+
+MANY_ACTIVATIONS: Flags = {
+    "dataset": "characters", "n_layer": 12, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_size": 32,
+    "gradient_accumulation_steps": 1, "eval_interval": 1000, "eval_iters": 1, "always_save_checkpoint": False,
+}  # fmt: skip
+FEW_ITERATIONS, MORE_ITERATIONS = 2, 10
 
 
 # --- running both -----------------------------------------------------------------------------------------------
@@ -289,6 +297,40 @@ def chunked_loss(place: Path, rounds: int) -> Iterator[Row]:
         yield Row(f"chunked loss, {what} over that of all logits at once", f"≤ {wanted}", found, ratio <= wanted)
 
 
+def recomputing(place: Path, rounds: int) -> Iterator[Row]:
+    """The same training with activations kept and computed again, in turn; of an iteration, without the start."""
+    kept, again = ([_of_iteration(place, setting) for _ in range(rounds)] for setting in (False, True))
+    tokens = f"{MANY_ACTIVATIONS['batch_size']} × {MANY_ACTIVATIONS['block_size']}"
+    shape = f"{MANY_ACTIVATIONS['n_layer']} layers of {MANY_ACTIVATIONS['n_embd']}, batches of {tokens}"
+    for what, unit, figures in (
+        ("peak memory of the process", "MB", [[peak / 1e6 for _, peak in side] for side in (kept, again)]),
+        ("processor time of an iteration", "s", [[cpu_s for cpu_s, _ in side] for side in (kept, again)]),
+    ):
+        before, after = map(statistics.median, figures)
+        found = f"{after / before:.2f} ({after:.3g} {unit} and {before:.3g} {unit})"
+        yield Row(f"activation_checkpointing, {shape}: {what} over that without", "–", found)
+    saved = statistics.median(peak for _, peak in kept) - statistics.median(peak for _, peak in again)
+    expected = _expected_bytes(place, False) - _expected_bytes(place, True)
+    yield Row("… memory that it saves", "–", f"{saved / 1e6:.0f} MB (`estimate` expects {expected / 1e6:.0f} MB)")
+
+
+def _expected_bytes(place: Path, recomputed: bool) -> float:
+    """Of the memory of a card: that of a CPU is not estimated."""
+    names = ("n_layer", "n_head", "n_embd", "block_size", "batch_size", "gradient_accumulation_steps")
+    flags = {name: MANY_ACTIVATIONS[name] for name in names} | {"dtype": "float32", "compile": False, "vocab_size": 27}
+    settings = [f"--{name}={value}" for name, value in {**flags, "activation_checkpointing": recomputed}.items()]
+    ran = _run([sys.executable, "-m", "stepwatch", "estimate", "--gpu=4090", "--json", *settings], place)
+    return float(json.loads(ran.log)["vram_bytes"]["mid"])
+
+
+def _of_iteration(place: Path, recomputed: bool) -> tuple[float, float]:
+    """Processor time and peak memory."""
+    flags = {**MANY_ACTIVATIONS, "activation_checkpointing": recomputed}
+    lengths = FEW_ITERATIONS, MORE_ITERATIONS
+    few, more = (ours(place, {**flags, "max_iters": last}, place / "kept") for last in lengths)
+    return (more.cpu_s - few.cpu_s) / (MORE_ITERATIONS - FEW_ITERATIONS), more.peak_bytes
+
+
 def ranks(place: Path) -> Iterator[Row]:
     flags = {**PARITY["no dropout"], "gradient_accumulation_steps": 4, "max_iters": 60, "eval_iters": 5}
     one, two = ours(place, flags, place / "one"), ours(place, flags, place / "two", ranks=2)
@@ -314,6 +356,7 @@ def measure(
             "checkpoints": lambda: checkpoints(checkout, place),
             "ranks": lambda: ranks(place),
             "chunked_loss": lambda: chunked_loss(place, rounds),
+            "recomputing": lambda: recomputing(place, rounds),
             "speed": lambda: speed(checkout, place, rounds, shape, iterations),
         }
         for name, part in parts.items():
@@ -331,18 +374,30 @@ def _line(row: Row) -> str:
     )
 
 
+def write(rows: Sequence[Row]) -> None:
+    page = REPOSITORY / "docs/train.md"
+    begin, end = "<!-- recomputing -->", "<!-- /recomputing -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    lines = ["| what | found |", "|---|---|", *(f"| {row.what} | {row.found} |" for row in rows)]
+    page.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.split(end)[1]}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, required=True, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", choices=("losses", "speed", "checkpoints", "ranks", "chunked_loss"))
+    parser.add_argument("--only", choices=("losses", "speed", "checkpoints", "ranks", "chunked_loss", "recomputing"))
     parser.add_argument("--shape", default="", help="only those with this in their name")
     parser.add_argument("--iterations", type=int, help="instead of each shape's own number")
+    parser.add_argument("--write", action="store_true", help="the table of --only recomputing into docs/train.md")
     asked = parser.parse_args()
-    holds = True
+    holds, rows = True, []
     for row in measure(asked.nanogpt.resolve(), asked.rounds, asked.only, asked.shape, asked.iterations):
         print(_line(row), flush=True)
         holds &= row.holds
+        rows.append(row)
+    if asked.write and asked.only == "recomputing":
+        write(rows)
     sys.exit(0 if holds else 1)
 
 

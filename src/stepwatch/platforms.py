@@ -138,6 +138,16 @@ def physical_memory_bytes() -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
+def peak_memory_bytes() -> int | None:
+    """The most that this process has held so far; Windows does not say it without a library."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
 def allowed_processors() -> int:
     """How many processors this process may use."""
     if sys.platform == "linux":

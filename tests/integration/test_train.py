@@ -298,6 +298,8 @@ def test_the_log_and_the_record_say_the_same(train: Train, place: Path) -> None:
     assert saved_s[0] == pytest.approx(saved_s[1], abs=1e-4)
     assert load(place / "out" / "ckpt.pt")["iter_num"] == 91
     assert log.settings["eval_iters"].value == record.settings["eval_iters"].value == 3
+    (found,) = (line["settings"] for line in recorded(place / "out" / "run.jsonl")[1:] if "settings" in line)
+    assert found["peak_memory_bytes"] > 1e8  # torch alone takes more  # type: ignore[index]
     assert analyse(log).costs.how["eval_s"] == analyse(log).costs.how["checkpoint_s"] == "measured"
 
 

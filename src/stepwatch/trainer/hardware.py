@@ -13,6 +13,7 @@ from stepwatch.gpus import find_gpu
 from stepwatch.gpus.driver import this_card
 from stepwatch.gpus.this_machine import processor
 from stepwatch.messages import Message
+from stepwatch.platforms import peak_memory_bytes
 from stepwatch.settings import Origin
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.units import TERA
@@ -52,6 +53,12 @@ class Device:
             torch.cuda.synchronize(self.device)
         elif self.device.type == "mps":
             torch.mps.synchronize()
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most that the training has held so far: of a card's memory, else of the process, torch included."""
+        if self.is_cuda:
+            return int(torch.cuda.max_memory_allocated(self.device))
+        return peak_memory_bytes()
 
     def generator_state(self) -> Tensor | None:
         """Where the card's own random numbers stand; a CPU has none beside the host's."""

@@ -103,6 +103,7 @@ def train(
                     log.say(expected.verdict(statistics.median(loop.step_times), total_s))
             finally:
                 loop.close()
+                recorder.describe(peak_memory_bytes=device.peak_memory_bytes())
         ranks.leave()
         loop.check_last_save()
     log.hint(f"next: stepwatch explain {quoted_path(str(directory / 'run.jsonl'))}")

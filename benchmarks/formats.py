@@ -37,7 +37,7 @@ from stepwatch.run import Checkpoint, Evaluation, Run
 from stepwatch.sources import Source, from_file, from_text
 
 CUT_LINES, MOST_CUTS = 200, 40
-GENERATED_BYTES = 12_000_000
+GENERATED_BYTES = 3_000_000  # less than a block of 4 MB, within which a notebook's table is read
 REPEATS = 3
 WANTED_SHARE, WANTED_DIFFERENCE = 0.995, 0.01
 WANTED_BYTES_PER_S = 20e6
@@ -775,8 +775,7 @@ def speeds(names: Collection[str] = ()) -> list[Rate]:
 
 def _of_lines(reader: Reader) -> Rate:
     logs = (generated,) if reader.name in _ALONE else (generated, mixed, stamped, noisy)
-    size = 3_000_000 if reader.name == "hf-notebook" else GENERATED_BYTES  # a table is read within a block of 4 MB
-    measured = [_measured(reader, *log(reader, size)) for log in logs]
+    measured = [_measured(reader, *log(reader)) for log in logs]
     rates = tuple(rate for rate, _ in measured)
     return Rate(name=reader.name, bytes_per_s=rates[0], rates=rates, rows=measured[0][1])
 

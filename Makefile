@@ -78,6 +78,7 @@ lint: setup  ## Check style and types only.
 
 style:
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types:
 	$(BIN)/mypy

@@ -72,33 +72,74 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     mixed = a.costs.how.get("compile_s") == NOT_SEPARABLE and a.phases.first_evaluates
     compiles, evaluates = a.costs.compile_s.mid > 0, a.phases.first_evaluates and a.costs.eval_s is not None
     if a.run.compile_s is not None:
-        text = Message("Compilation and warm-up took {compile:range}; the compilation was timed separately. They do not count towards the speed.", facts)
+        text = Message(
+            "Compilation and warm-up took {compile:range}; the compilation was timed separately. They do not count towards the speed.",
+            facts,
+        )
     elif covers > 1:  # one time for all of the first iterations
-        text = Message("Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count towards the speed.", facts)
+        text = Message(
+            "Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count towards the speed.",
+            facts,
+        )
         if mixed:
-            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot separate. They do not count towards the speed.", facts)
+            text = Message(
+                "Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot separate. They do not count towards the speed.",
+                facts,
+            )
         elif not compiles and a.phases.first_evaluates:
-            text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.", facts)
+            text = Message(
+                "Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.",
+                facts,
+            )
         elif not compiles:
-            text = Message("Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.", facts)
+            text = Message(
+                "Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.",
+                facts,
+            )
         elif evaluates:
-            text = Message("Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count towards the speed.", facts)
+            text = Message(
+                "Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count towards the speed.",
+                facts,
+            )
         elif a.run.start is Start.PROCESS:
-            text = Message("Iterations {begin:n} to {at:n} took {time:time} together since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. They do not count towards the speed.", facts)
+            text = Message(
+                "Iterations {begin:n} to {at:n} took {time:time} together since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. They do not count towards the speed.",
+                facts,
+            )
     elif mixed:
-        text = Message("Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot separate. It does not count towards the speed.", facts)
+        text = Message(
+            "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot separate. It does not count towards the speed.",
+            facts,
+        )
     elif not compiles and "eval" in a.run.holds:
-        text = Message("Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.", facts)
+        text = Message(
+            "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.",
+            facts,
+        )
     elif not compiles:
-        text = Message("Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts)
+        text = Message(
+            "Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts
+        )
     elif a.phases.first_saves:
-        text = Message("Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count towards the speed.", facts)
+        text = Message(
+            "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count towards the speed.",
+            facts,
+        )
     elif evaluates:
-        text = Message("Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count towards the speed.", facts)
+        text = Message(
+            "Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count towards the speed.",
+            facts,
+        )
     elif a.run.start is Start.PROCESS:
-        text = Message("Iteration {at:n} took {time:time} since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. It does not count towards the speed.", facts)
+        text = Message(
+            "Iteration {at:n} took {time:time} since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. It does not count towards the speed.",
+            facts,
+        )
     else:
-        text = Message("Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count towards the speed.", facts)
+        text = Message(
+            "Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count towards the speed.",
+            facts,
+        )
     yield Finding("first_iteration", INFO, text)
 
 
@@ -151,13 +192,20 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
     facts = {"cost": a.costs.checkpoint_s, "pair": a.costs.pair_s, "saves": saves}
     how = a.costs.how.get("checkpoint_s")
     if how == NOT_SEPARABLE and a.costs.pair_s is not None:
-        text = Message("Evaluation and checkpoint together cost {pair:range}. This log cannot separate the two: the checkpoint may take up to {cost:high}.", facts)
+        text = Message(
+            "Evaluation and checkpoint together cost {pair:range}. This log cannot separate the two: the checkpoint may take up to {cost:high}.",
+            facts,
+        )
     elif how == NOT_SEPARABLE:
         text = Message("Checkpoints were written, but nothing in this log shows what one costs.", facts)
     elif how in (MODELLED, COMBINED):
-        text = Message("A checkpoint costs about {cost:range}, estimated from the size of the model and usual disk speeds.", facts)
+        text = Message(
+            "A checkpoint costs about {cost:range}, estimated from the size of the model and usual disk speeds.", facts
+        )
     elif a.phases.of(Phase.EVAL).any():
-        text = Message("A checkpoint costs {cost:range}: the difference between evaluations with and without one.", facts)
+        text = Message(
+            "A checkpoint costs {cost:range}: the difference between evaluations with and without one.", facts
+        )
     else:
         text = Message("A checkpoint costs {cost:range}.", facts)
     yield Finding("checkpoint_cost", NOTICE if how == NOT_SEPARABLE else INFO, text)
@@ -215,12 +263,18 @@ def stalls(a: Analysis) -> Iterator[Finding]:
                 "each": median(excess[own]),
                 "lost": float(excess[own].sum()),
             }
-            message = Message("Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.", facts)
+            message = Message(
+                "Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.",
+                facts,
+            )
             places = [*(event.at for event in a.run.evaluations), *(event.at for event in a.run.checkpoints)]
             fitting = sum(at is not None and (at - period.first) % period.every == 0 for at in places)
             # Where a single line fits, the log holds only some of them: others were filtered out.
             if shows_events(a.run) and fitting != 1:
-                message = Message("Every {period:n} iterations one is slow, without evaluation or checkpoint: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. Check for work that your own code does at that interval.", facts)
+                message = Message(
+                    "Every {period:n} iterations one is slow, without evaluation or checkpoint: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. Check for work that your own code does at that interval.",
+                    facts,
+                )
             yield Finding("periodic_slowness", NOTICE, message)
     awake &= ~a.phases.regular[rows]
     if awake.any():
@@ -272,14 +326,25 @@ def levels(a: Analysis) -> Iterator[Finding]:
         yield from uneven_steps(a, *a.step_spread_s)
     if change is not None:
         facts = {"change": abs(change)}
-        text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last, gradually, as when a card heats up.", facts)
+        text = Message(
+            "The iterations became {change:pct} longer from the first fifth of the run to the last, gradually, as when a card heats up.",
+            facts,
+        )
         if change < 0:
-            text = Message("The iterations became {change:pct} shorter from the first fifth of the run to the last.", facts)
+            text = Message(
+                "The iterations became {change:pct} shorter from the first fifth of the run to the last.", facts
+            )
         elif schedules:
-            text = Message("The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.", facts)
+            text = Message(
+                "The iterations became {change:pct} longer from the first fifth of the run to the last; this trainer changes batch size and attention window during the run.",
+                facts,
+            )
         yield Finding("drift", INFO, text)
     if a.regimes.stable_from is not None:
-        text = Message("The times are stable from iteration {at:n} on; before that the machine was still warming up.", {"at": a.regimes.stable_from})
+        text = Message(
+            "The times are stable from iteration {at:n} on; before that the machine was still warming up.",
+            {"at": a.regimes.stable_from},
+        )
         yield Finding("warm_up", INFO, text)
 
 
@@ -296,14 +361,23 @@ def change_of_level(a: Analysis) -> Finding:
         "count": len(regimes),
     }
     if a.run.traits.schedules:
-        text = Message("The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended.", facts)
+        text = Message(
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended.",
+            facts,
+        )
         return Finding("schedule", INFO, text)
     if a.regimes.announced:
         last, before = regimes[-1], regimes[-2]
         said = {"before": before.step_s, "now": last.step_s, "at": last.from_iteration, "quote": last.announced}
-        text = Message("The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended.", said)
+        text = Message(
+            "The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended.",
+            said,
+        )
         return Finding("schedule", INFO, text)
-    text = Message("The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.", facts)
+    text = Message(
+        "The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.",
+        facts,
+    )
     return Finding("regime_change", NOTICE, text)
 
 
@@ -340,17 +414,28 @@ def printed_times(a: Analysis) -> Iterator[Finding]:
     rows, doubts = a.phases.artefact, a.goodput.doubts
     if rows.any() and a.phases.baseline is not None:
         ratio = median(a.phases.baseline.ratio(a.run.iterations, rows))
-        text = Message("Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.", {"ratio": ratio})
+        text = Message(
+            "Every 100th iteration prints {ratio:x} times the usual time. That is DDP's own sampling, which waits for the card there; no time is lost and none is added to the total.",
+            {"ratio": ratio},
+        )
         yield Finding("ddp_artefact", INFO, text)
     facts = {"up": a.goodput.unsynchronised}
     if "ranks" in doubts:
-        text = Message("With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.", facts)
+        text = Message(
+            "With DDP the printed time does not wait for the cards: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
+            facts,
+        )
         yield Finding("unsynchronised", NOTICE, text)
     elif "short steps" in doubts:
-        text = Message("With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.", facts)
+        text = Message(
+            "With steps this short the printed time may not wait for the card: the real time per iteration may be up to {up:pct} longer than printed. Lines with timestamps would settle it.",
+            facts,
+        )
         yield Finding("unsynchronised", NOTICE, text)
     if "busy" in doubts:
-        text = Message("This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times.")
+        text = Message(
+            "This trainer does extra work on the iterations that it logs, so the iterations between them are probably faster than the printed times."
+        )
         yield Finding("busy_when_logging", NOTICE, text)
 
 
@@ -363,12 +448,18 @@ def printed_mfu(a: Analysis) -> Iterator[Finding]:
         # Trainers that look the card up: their peak may be another card's, or none.
         gpu = t.gpu.name if t.gpu else None
         facts = {"printed": t.reported_mfu, "peak": peak, "gpu": gpu, "own": t.peak_flops, "mfu": t.mfu}
-        text = Message("The printed MFU of {printed:pct} is measured against {peak:tflops}. The normal iterations use {mfu:pct} of your {gpu:word} ({own:tflops}).", facts)
+        text = Message(
+            "The printed MFU of {printed:pct} is measured against {peak:tflops}. The normal iterations use {mfu:pct} of your {gpu:word} ({own:tflops}).",
+            facts,
+        )
         if abs(peak / t.peak_flops - 1) > 0.02:
             yield Finding("mfu_other_peak", NOTICE, text)
     printed = median(chosen(column, np.isfinite(column)))
     if printed >= IMPOSSIBLE_MFU:  # some trainers count the work of a model that they do not know
-        text = Message("The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.", {"printed": printed})
+        text = Message(
+            "The log prints an MFU of {printed:pct}, which no card can reach: the trainer miscounts the work of this model. Its figure is left out.",
+            {"printed": printed},
+        )
         yield Finding("impossible_mfu", WARNING, text)
     rows = column == SENTINEL_MFU
     if rows.any():
@@ -393,17 +484,29 @@ def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
         "a100": A100_FLOPS,
     }
     if t.peak_flops is None or t.mfu is None:
-        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
+        text = Message(
+            "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.",
+            facts,
+        )
         if printed > 1:
-            text = Message("The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.", facts)
+            text = Message(
+                "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.",
+                facts,
+            )
         yield Finding("mfu_other_card", NOTICE, text)
     elif not t.possible:  # a finding of its own
         return
     elif t.peak_flops != A100_FLOPS:
-        text = Message("The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. The normal iterations use {mfu:pct} of your {gpu:word} ({peak:tflops}).", facts)
+        text = Message(
+            "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. The normal iterations use {mfu:pct} of your {gpu:word} ({peak:tflops}).",
+            facts,
+        )
         yield Finding("mfu_other_card", NOTICE, text)
     elif t.mfu > 1.08 * printed:
-        text = Message("The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}.", facts)
+        text = Message(
+            "The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}.",
+            facts,
+        )
         yield Finding("mfu_smoothed", INFO, text)
 
 
@@ -415,19 +518,29 @@ def not_shown(a: Analysis) -> Iterator[Finding]:
         if events and name not in a.run.holds and a.costs.how.get(f"{name}_s") == NOT_SEPARABLE
     ]
     if unseen:
-        text = Message("The printed times exclude evaluations and checkpoints, and nothing in this log shows how long they took: the total does not include them.")
+        text = Message(
+            "The printed times exclude evaluations and checkpoints, and nothing in this log shows how long they took: the total does not include them."
+        )
         if a.goodput.by_clock:
-            text = Message("The printed times exclude evaluations and checkpoints, and this log does not show how long each took. The total follows the timestamps of the lines and includes them, as unexplained time.")
+            text = Message(
+                "The printed times exclude evaluations and checkpoints, and this log does not show how long each took. The total follows the timestamps of the lines and includes them, as unexplained time."
+            )
         elif unseen == ["eval"]:
-            text = Message("The printed times exclude evaluations, and nothing in this log shows how long they took: the total does not include them.")
+            text = Message(
+                "The printed times exclude evaluations, and nothing in this log shows how long they took: the total does not include them."
+            )
         elif unseen == ["checkpoint"]:
-            text = Message("The printed times exclude checkpoints, and nothing in this log shows how long they took: the total does not include them.")
+            text = Message(
+                "The printed times exclude checkpoints, and nothing in this log shows how long they took: the total does not include them."
+            )
         if "eval" in unseen:
             yield Finding("invisible_evaluations", NOTICE, text)
         else:
             yield Finding("invisible_checkpoints", NOTICE, text)
     if a.run.traits.counts_epochs:
-        text = Message("This log has one line per epoch and does not show its batches: every figure is of a whole epoch, with its validation and its checkpoint.")
+        text = Message(
+            "This log has one line per epoch and does not show its batches: every figure is of a whole epoch, with its validation and its checkpoint."
+        )
         yield Finding("epochs", NOTICE, text)
     # Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes. Means leave
     # out no line, and what their trainer does not count in them is in none.
@@ -436,7 +549,10 @@ def not_shown(a: Analysis) -> Iterator[Finding]:
     evaluates = a.run.evaluations or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
     single = a.run.timing not in AVERAGES and a.run.span is None and "eval" in a.run.holds
     if single and 1 <= len(numbers) <= 3 and apart >= 50 and not evaluates:
-        text = Message("This log has only iterations {at:ints}, far apart: each may include an evaluation, and then a normal one is much shorter. Include the lines between them too.", {"at": numbers.tolist()})
+        text = Message(
+            "This log has only iterations {at:ints}, far apart: each may include an evaluation, and then a normal one is much shorter. Include the lines between them too.",
+            {"at": numbers.tolist()},
+        )
         yield Finding("few_iterations", WARNING, text)
 
 
@@ -446,7 +562,10 @@ def against_the_settings(a: Analysis) -> Iterator[Finding]:
     stated = t.achieved_flops * step if t.achieved_flops is not None and t.flops_from != "mfu" else 0.0
     behind = flops_behind_mfu(a.run) if a.run.traits.mfu_of_a100 and stated > 0 else None
     if behind is not None and not 0.75 < stated / behind < 1 / 0.75:
-        text = Message("By the settings an iteration is {stated:x} TFLOP, by the printed MFU {behind:x}: the parameters, the tokens per iteration or the number of cards do not match this log.", {"stated": stated / TERA, "behind": behind / TERA})
+        text = Message(
+            "By the settings an iteration is {stated:x} TFLOP, by the printed MFU {behind:x}: the parameters, the tokens per iteration or the number of cards do not match this log.",
+            {"stated": stated / TERA, "behind": behind / TERA},
+        )
         yield Finding("figures_disagree", WARNING, text)
     end, last = a.run.settings.count("max_iters"), int(a.run.iterations.number[-1])
     if end is not None and last > end:
@@ -473,7 +592,10 @@ def against_the_card(a: Analysis) -> Iterator[Finding]:
             yield Finding("low_mfu", WARNING, text)
     if not t.possible:
         facts = {"achieved": t.achieved_flops, "gpu": gpu.name, "peak": t.peak_flops}
-        text = Message("These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.", facts)
+        text = Message(
+            "These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.",
+            facts,
+        )
         yield Finding("impossible_figure", WARNING, text)
 
 
@@ -481,14 +603,25 @@ def against_the_model(a: Analysis, expected: Interval, gpu: Gpu) -> Finding:
     step = a.costs.step_s.mid
     facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": gpu.name}
     if step > expected.high:
-        text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.", facts)
+        text = Message(
+            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.",
+            facts,
+        )
         if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
-            text = Message("A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16.", facts)
+            text = Message(
+                "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16.",
+                facts,
+            )
         return Finding("slower_than_expected", WARNING, text)
     if step < expected.low:
-        text = Message("A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).", facts)
+        text = Message(
+            "A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).",
+            facts,
+        )
         return Finding("faster_than_expected", INFO, text)
-    text = Message("Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.", facts)
+    text = Message(
+        "Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.", facts
+    )
     return Finding("speed_is_normal", INFO, text)
 
 
@@ -505,7 +638,10 @@ def end(a: Analysis) -> Iterator[Finding]:
     good, lost = _last(np.isfinite(loss)), _last(np.isinf(loss))  # nan is what was not printed
     if lost > good:
         begin = good + 1 + int(np.argmax(np.isinf(loss[good + 1 :])))
-        text = Message("The loss is not a number from iteration {at:n} on: the model no longer learns.", {"at": int(a.run.iterations.number[begin])})
+        text = Message(
+            "The loss is not a number from iteration {at:n} on: the model no longer learns.",
+            {"at": int(a.run.iterations.number[begin])},
+        )
         yield Finding("loss_nan", WARNING, text)
     fault = cause_of_end(a.run)
     if fault is not None:
@@ -535,19 +671,30 @@ def how_it_was_read(a: Analysis) -> Iterator[Finding]:
     run = a.run
     if run.bar_alone:
         facts = {"last": int(run.iterations.number[-1])}
-        text = Message("Nothing but a progress bar up to {last:n} shows that this is a training: it could be of loading or inference too.", facts)
+        text = Message(
+            "Nothing but a progress bar up to {last:n} shows that this is a training: it could be of loading or inference too.",
+            facts,
+        )
         yield Finding("bar_alone", NOTICE, text)
     holds_evaluations = bool(run.evaluations) and "eval" in run.holds
     if run.timing is Timing.SPANS_RUN:
-        text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible.")
+        text = Message(
+            "The log shows only the time of a whole run or epoch: the step time is the mean over it, and slow iterations are not visible."
+        )
         if holds_evaluations:
-            text = Message("The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible.")
+            text = Message(
+                "The log shows only the time of a whole run or epoch: the step time is the mean over it, evaluations included, and slow iterations are not visible."
+            )
         yield Finding("averaged_times", NOTICE, text)
     elif run.timing in AVERAGES and bool((a.phases.covers > 1).any()):
-        text = Message("The printed times are averages over the iterations since the line before; a slow iteration is spread over them.")
+        text = Message(
+            "The printed times are averages over the iterations since the line before; a slow iteration is spread over them."
+        )
         apart = a.phases.first_evaluates or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
         if holds_evaluations and not apart:
-            text = Message("The printed times are averages over the iterations since the line before, each with an evaluation that this log cannot separate: the step time includes it.")
+            text = Message(
+                "The printed times are averages over the iterations since the line before, each with an evaluation that this log cannot separate: the step time includes it."
+            )
         yield Finding("averaged_times", NOTICE, text)
     if run.unread:
         yield from lines_without_time(run)

@@ -155,7 +155,9 @@ def _run(
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
         doc.Section("machine", Message("What the machine did"), (chart("machine"),) if a.machine is not None else ()),
-        doc.Section("times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.Priority.MAIN),)),
+        doc.Section(
+            "times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.Priority.MAIN),)
+        ),
         doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
         doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
         doc.Section(
@@ -249,7 +251,9 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     spare = 4 - len(warnings) - changes - bool(others)  # findings on the first screen
     priorities: dict[int, int] = {id(finding): doc.Priority.ALWAYS for finding in warnings}
     priorities |= {id(finding): doc.Priority.REMARK for finding in others[:1] if finding.severity == NOTICE}
-    priorities |= {id(finding): doc.Priority.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])}
+    priorities |= {
+        id(finding): doc.Priority.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])
+    }
     texts = (
         (finding, doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding))))
         for finding in ranked
@@ -316,7 +320,11 @@ def understood_blocks(understood: Understood) -> tuple[doc.Block, ...]:
             said.append(Message("Line {line:n}, “{quote:quote}”, is read as {number:word}, {time:word}.", facts))
         else:
             facts["loss"] = line.loss
-            said.append(Message("Line {line:n}, “{quote:quote}”, is read as {number:word}, loss {loss:figure}, {time:word}.", facts))
+            said.append(
+                Message(
+                    "Line {line:n}, “{quote:quote}”, is read as {number:word}, loss {loss:figure}, {time:word}.", facts
+                )
+            )
     if understood.unit and understood.word:
         names = {"word": understood.word, "unit": understood.unit}
         said.append(Message("The time is the figure behind “{word:word}”, in {unit:word}.", names))

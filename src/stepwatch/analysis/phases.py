@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -22,7 +23,18 @@ from stepwatch.analysis.periods import (
     usual_gap,
 )
 from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
-from stepwatch.run import SENTINEL_MFU, Floats, Ints, Run, Start, Timing, rows_from, usual_distance
+from stepwatch.run import (
+    SENTINEL_MFU,
+    Checkpoint,
+    Evaluation,
+    Floats,
+    Ints,
+    Run,
+    Start,
+    Timing,
+    rows_from,
+    usual_distance,
+)
 from stepwatch.settings import Origin
 
 STALL_RATIO = LARGE_RATIO
@@ -257,8 +269,8 @@ class _Marks:
         """What the lines of the log say."""
         evaluations = self.run.evaluations if "eval" in self.run.holds else ()
         saves = self.run.checkpoints if "checkpoint" in self.run.holds else ()
-        evaluated = self._rows_of([(event.at, event.line) for event in evaluations])
-        saved = self._rows_of([(save.at, save.line) for save in saves if save.at is not None])
+        evaluated = self._rows_of(evaluations)
+        saved = self._rows_of([save for save in saves if save.at is not None])
         # Where means with a save are the first of all, and no later one is, a slow start is as likely.
         later = saved[0 if self.first is None else self.first + 1 :]
         count = int(later.sum())
@@ -268,11 +280,12 @@ class _Marks:
         self.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)
         self.mark(saved & ~evaluated, Phase.CHECKPOINT, Certainty.SEEN)
 
-    def _rows_of(self, places: list[tuple[int, int]]) -> Mask:
-        """The rows whose time holds events, given by number and line."""
+    def _rows_of(self, events: Sequence[Evaluation | Checkpoint]) -> Mask:
+        """The rows whose time holds these events, of which the iterations are known."""
         numbers, lines = self.run.iterations.number, self.run.iterations.line
         found = np.zeros(len(numbers), bool)
-        at, line = np.array(places, np.int64).reshape(-1, 2).T
+        at = np.array([event.at for event in events], np.int64)
+        line = np.array([event.line for event in events], np.int64)
         rows = rows_from(numbers, at)
         inside = rows < len(numbers)
         rows, at, line = rows[inside], at[inside], line[inside]

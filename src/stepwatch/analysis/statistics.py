@@ -230,9 +230,11 @@ class Levels:
     def between(self, asked: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
         """The values at other rows than the ones that they are of; as np.interp, by the rows that are near alone."""
         others = np.flatnonzero(~rows)
-        places = np.concatenate((asked, others - 1, others + 1, (len(rows) - 1,)))
         wanted = np.zeros(len(rows), bool)
-        wanted[places[(places >= 0) & (places < len(rows))]] = True
+        wanted[asked[asked < len(rows)]] = True
+        wanted[:-1] |= ~rows[1:]
+        wanted[1:] |= ~rows[:-1]
+        wanted[-1] = True
         near = np.flatnonzero(wanted & rows)
         return np.asarray(np.interp(asked, near, self[near - np.searchsorted(others, near)]))
 

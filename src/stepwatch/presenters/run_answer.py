@@ -211,7 +211,7 @@ def _points(a: Analysis) -> doc.Points | None:
     marks = {}
     for mark, phases in sentences.MARKS.items():
         rows = a.phases.of(*phases)
-        enough = 20_000 if mark == doc.STEP else len(rows)  # for the middle of each column
+        enough = 20_000  # for the middle of each column, and more than there are places
         marks[mark] = every_nth(rows, max(1, int(np.count_nonzero(rows)) // enough))
     return doc.Points(number=a.run.iterations.number, time_s=times, marks=marks, legend=LEGEND)
 

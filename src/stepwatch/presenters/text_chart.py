@@ -80,8 +80,10 @@ def _cells(points: Points, columns: int) -> list[_Cell]:
     for mark, rows in points.marks.items():
         column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
         times = np.log(np.maximum(points.time_s[rows], 1e-6))
-        starts = np.flatnonzero(np.diff(column, prepend=-1)) if mark == STEP else np.arange(len(rows))
-        for begin, end in pairwise([*starts.tolist(), len(rows)]):
+        if mark != STEP:
+            cells += [_Cell(mark, *place) for place in zip(column.tolist(), times.tolist(), strict=True)]
+            continue
+        for begin, end in pairwise([*np.flatnonzero(np.diff(column, prepend=-1)).tolist(), len(rows)]):
             cells.append(_Cell(mark, int(column[begin]), median(times[begin:end])))
     return cells
 

@@ -182,7 +182,7 @@ class Points(NamedTuple):
     number: Ints
     time_s: Floats
     marks: dict[str, Ints]
-    """Rows by their letter, in the order in which they are drawn, some of them where they are many; STEP for plain steps."""
+    """Rows by their letter, in the order in which they are drawn, not all where they are many; STEP for plain steps."""
     legend: dict[str, Message]
 
 

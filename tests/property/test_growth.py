@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import resource
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -14,12 +16,13 @@ import psutil
 import pytest
 from benchmarks.mixed_lines import EVENTS
 
+from stepwatch.analysis import analyse, statistics
 from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import Known, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.readers import READERS, read
 from stepwatch.readers.following import LiveReader
-from stepwatch.run import Run
+from stepwatch.run import COLUMNS, Iterations, Run
 from stepwatch.sources import Source, normalise
 from stepwatch.watch import Live
 
@@ -97,6 +100,30 @@ def test_a_hostile_bar_costs_its_length(unit: str) -> None:
     began = time.process_time()
     normalise(data)
     assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("kind", ["steady", "drifting", "two speeds"])
+def test_an_analysis_takes_less_memory_than_the_columns_of_a_long_log(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A log of 2 GB has 37 million rows: a copy of one column is 300 MB."""
+    monkeypatch.setattr(statistics, "PIECE", 1 << 12)  # as a million rows are to the log of 2 GB
+    monkeypatch.setattr(statistics, "_SAMPLED", 1 << 12)
+    peaks = []
+    for length in (100_000, 300_000):
+        time_s = 0.1 + np.random.default_rng(0).random(length) * 1e-3 + 0.5 * (np.arange(length) % 5003 == 7)
+        if kind == "drifting":
+            time_s *= np.linspace(1.0, 1.2, length)
+        elif kind == "two speeds":
+            time_s[length // 2 :] *= 2
+        unknown, rows = np.broadcast_to(np.nan, length), np.arange(length, dtype=np.int32)
+        columns = dict.fromkeys(COLUMNS, unknown) | {"number": rows, "line": rows, "time_s": time_s}
+        run = replace(read(Source("a.log", b"iter 0: loss 1.0, time 10.0ms\n"))[0], iterations=Iterations(**columns))
+        tracemalloc.start()
+        analyse(run)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 200_000 < 20  # bytes a row; the columns of nanoGPT have 24
 
 
 # --- watched as read at once ----------------------------------------------------------------------------------------

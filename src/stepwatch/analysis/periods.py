@@ -96,7 +96,7 @@ def find_periods(
         tries = len(left) * (len(left) - 1) // 2
         near = left[:_ENOUGH]
         for every, offset in _grids(numbers[near], covers[near]):
-            rows = _rows_on(every, offset, numbers, covers)
+            rows = _rows_on(every, offset, numbers, covers, most=len(left) / MOST_PLACES + 1)
             rows = rows[rows != first]
             if len(rows) < _LEAST_TIMES:
                 continue
@@ -116,14 +116,16 @@ def find_periods(
     return found
 
 
-def _rows_on(every: int, offset: int, numbers: Ints, covers: Ints) -> Ints:
-    """The rows that are about one of these iterations, which no row before is about."""
-    found = []
+def _rows_on(every: int, offset: int, numbers: Ints, covers: Ints, most: float) -> Ints:
+    """The rows that are about one of these iterations, which no row before is about; none where they are too many."""
+    found: list[Ints] = []
     for rows in pieces(len(numbers)):
         here, about = numbers[rows], covers[rows]
         before = numbers[rows.start - 1] if rows.start else here[0] - about[0]
         own = np.minimum(about, np.diff(here, prepend=before))
         found.append(rows.start + np.flatnonzero((here - offset) // every > (here - own - offset) // every))
+        if sum(map(len, found)) > most:
+            return _NONE
     return np.concatenate(found)
 
 

@@ -132,8 +132,10 @@ def _in_order(count: int, part: Part, first: int, second: int) -> tuple[float, f
             return at(first), at(second)
         if least == most and ends[0] <= first and second < ends[1]:
             return least, least
-    whole = [part(rows) for rows in pieces(count)]
-    ordered = np.partition(np.concatenate(whole), (first, second, count - 1))  # NaN comes last
+    ordered = np.empty(count)
+    for rows in pieces(count):
+        ordered[rows] = part(rows)
+    ordered.partition((first, second, count - 1))  # NaN comes last
     if np.isnan(ordered[-1]):
         return math.nan, math.nan
     return float(ordered[first]), float(ordered[second])

@@ -63,7 +63,7 @@ class Keeper:
         self._resumed_from = resumed_from
         self._report = on_written or (lambda saved: None)
         self._snapshot = Snapshot()
-        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper", step_back) if background else None
+        self._writer = ThreadPoolExecutor(1, "stepwatch-keeper") if background else None
         self._writing: Future[None] | None = None
         self._copy: Copy | InPlace | None = None
         self._hurry = Event()
@@ -79,7 +79,8 @@ class Keeper:
             self._writing = self._writer.submit(self._make_ready, checkpoint)
 
     def _make_ready(self, checkpoint: Mapping[str, Any]) -> None:
-        self._snapshot.make_room(checkpoint)
+        if self._snapshot.make_room(checkpoint):
+            step_back()  # nobody waits for the writing; for what is not copied, the training does
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:

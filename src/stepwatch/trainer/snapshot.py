@@ -76,13 +76,17 @@ class Snapshot:
         self._buffers: list[Tensor] = []
         self._asides: dict[torch.device, torch.cuda.Stream] = {}
 
-    def make_room(self, values: Mapping[str, Any]) -> None:
-        """Buffers for these tensors, touched, so that the system has handed over their memory; nothing is copied."""
+    def make_room(self, values: Mapping[str, Any]) -> bool:
+        """Buffers for these tensors, touched, so that the system has handed over their memory; nothing is copied.
+
+        Whether they will be copied at all.
+        """
         if _stays(values):
-            return
+            return False
         walk = _Walk(self._buffers, _touch)
         walk.of(values)
         self._buffers = walk.made
+        return True
 
     def begin(self, values: Mapping[str, Any]) -> Copy | InPlace:
         """A copy in the buffers of the one before, which must not be in use any more."""

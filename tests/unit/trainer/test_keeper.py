@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -117,6 +117,18 @@ def test_a_large_checkpoint_is_written_from_where_it_lies_before_the_weights_cha
     keeper.close()
     assert [one.failed for one in saved] == [None]
     assert load(tmp_path / "ckpt.pt")["model"]["w"].unique().tolist() == [1]
+
+
+@pytest.mark.parametrize(("elements", "yields"), [(10, True), (LARGEST_COPY // 4 + 1, False)])
+def test_only_a_writer_that_nobody_waits_for_yields_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elements: int, yields: bool
+) -> None:
+    yielding: list[bool] = []
+    monkeypatch.setattr(module, "step_back", lambda: yielding.append(current_thread() is main_thread()))
+    keeper = Keeper(tmp_path)
+    keeper.expect(a_checkpoint(1, model={"w": torch.ones(elements)}))
+    keeper.close()
+    assert yielding == ([False] if yields else [])
 
 
 def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

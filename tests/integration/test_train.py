@@ -451,6 +451,8 @@ def test_samples_are_nanogpts(train: Train, place: Path, capsys: pytest.CaptureF
     main(["sample", "--num_samples=2", "--max_new_tokens=40", "--start=ADG", "--device=cpu"])
     assert capsys.readouterr().out == SAMPLED_BY_NANOGPT
     (place / "prompt.txt").write_text("ADG")
+    main(["sample", "out/ckpt.pt", "--prompt=ADG", "--num_samples=2", "--max_new_tokens=40", "--device=cpu"])
+    assert capsys.readouterr().out == SAMPLED_BY_NANOGPT
     main(["sample", "--out_dir=out/ckpt.pt", "--start=FILE:prompt.txt", "--num_samples=1", "--max_new_tokens=40",
           "--device=cpu"])  # fmt: skip
     assert capsys.readouterr().out == SAMPLED_BY_NANOGPT[: len(SAMPLED_BY_NANOGPT) // 2]

@@ -28,6 +28,7 @@ END = "---------------"
         ),
     ),
 )
+@click.argument("checkpoint", metavar="[CKPT]", required=False)
 @option(
     "--out_dir",
     metavar="DIR",
@@ -37,6 +38,7 @@ END = "---------------"
 )
 @option(
     "--start",
+    "--prompt",
     default="\n",
     metavar="TEXT",
     help=Message("The text to continue; FILE:prompt.txt reads it from a file."),
@@ -85,6 +87,7 @@ END = "---------------"
 @option("--dataset", metavar="NAME", help=Message("The data whose vocabulary is used (default: the checkpoint's)."))
 @options_of("sample")
 def command(
+    checkpoint: str | None,
     out_dir: str,
     start: str,
     num_samples: int,
@@ -108,7 +111,7 @@ def command(
         from stepwatch.trainer.hardware import choose_device
 
         here = choose_device(train_config({"device": device} if device else {}))
-        model, saved = load_model(Path(out_dir), seed, here)
+        model, saved = load_model(Path(checkpoint or out_dir), seed, here)
         vocabulary = vocabulary_of(saved, dataset)
         text = text_of(start.removeprefix(FROM_FILE)) if start.startswith(FROM_FILE) else start
         tokens = vocabulary.encode(text)

@@ -64,6 +64,7 @@ class Machine:
         self._family = Family(pid) if pid is not None else None
         self._seen: set[str] = set()
         self._before: dict[str, float] = {}
+        self._readings = 0
         self._at_s = time.monotonic()
 
     @property
@@ -73,6 +74,9 @@ class Machine:
 
     @property
     def unseen(self) -> tuple[str, ...]:
+        """Nothing before the second reading, since rates need two."""
+        if self._readings < 2:
+            return ()
         of_training = tuple(MACHINE)[tuple(MACHINE).index("processes") :]
         wanted = MACHINE if self._family is not None else MACHINE.keys() - set(of_training)
         return tuple(name for name in MACHINE if name in wanted and name not in self._seen)
@@ -96,6 +100,7 @@ class Machine:
             }
             figures |= _rates(gone, elapsed_s)
         self._before = counters
+        self._readings += 1
         self._seen |= figures.keys()
         return {name: figures[name] for name in MACHINE if name in figures}
 

@@ -117,6 +117,13 @@ def test_without_proc_at_all_each_question_fails_by_itself(monkeypatch: pytest.M
     assert {"cpu", "disk_busy", "network_bytes_per_s"} <= set(machine.unseen)
 
 
+def test_nothing_is_called_missing_before_the_second_reading() -> None:
+    """Rates need two readings: a command shorter than the interval has one."""
+    machine = Machine(os.getpid())
+    machine.read()
+    assert machine.unseen == ()
+
+
 def test_without_a_process_only_the_machine_is_read() -> None:
     machine = Machine()
     machine.read()

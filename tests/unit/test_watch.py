@@ -15,7 +15,7 @@ from stepwatch import analyse, from_text, read
 from stepwatch.analysis import Analysis
 from stepwatch.errors import NoIterations
 from stepwatch.i18n import say
-from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
+from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line, waiting
 from stepwatch.verdict import Status, Verdict
 from stepwatch.watch import (
     CAUSE,
@@ -43,6 +43,11 @@ def no_time() -> float:
 
 def a_live() -> Live:
     return Live("train.log", analyse, stopwatch=no_time)
+
+
+def test_a_pipe_is_not_said_to_be_missing() -> None:
+    assert "does not exist" in waiting(a_live().look(0.0)).in_english()
+    assert "does not exist" not in waiting(Live("-", analyse, stopwatch=no_time).look(0.0)).in_english()
 
 
 def lines_of(text: str) -> list[bytes]:

@@ -120,7 +120,7 @@ def _badge(status: Status, language: str) -> str:
 
 def waiting(look: Look) -> Message:
     """Why there is nothing to show yet."""
-    if look.missing:
+    if look.missing and look.name != "-":  # a pipe is there before its first line
         return Message("Waiting for “{name:word}”, which does not exist yet.", {"name": look.name})
     return Message("No iteration has finished yet.")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stepwatch.analysis import Analysis
-from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE
+from stepwatch.analysis.costs import MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SMALL_SHARE
 from stepwatch.analysis.forecast import HIDDEN_S, Reason
 from stepwatch.analysis.goodput import START
@@ -174,12 +174,16 @@ def time_by_part(a: Analysis) -> Table:
 def figures(run: RunReport) -> Iterator[Figure]:
     """Step with its spread, MFU with what is usual, overhead, and when it ends or how long it took."""
     a, t = run.analysis, run.analysis.throughput
+    no_step_seen = a.costs.how.get("step_s") == MODELLED
     if a.costs.step_known and len(a.run.iterations):
         note = None
         low, high = a.step_spread_s or (0.0, 0.0)
         if f"{low:.3g}" != f"{high:.3g}":  # as they are said
             note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
-        yield Figure(Message("Step"), time(a.costs.step_s.mid), note)
+        if no_step_seen:
+            yield Figure(Message("Step"), time_range(a.costs.step_s), HOW[MODELLED])
+        else:
+            yield Figure(Message("Step"), time(a.costs.step_s.mid), note)
     if t.mfu is not None and t.possible and t.gpu is not None:
         facts: dict[str, Any] = {"gpu": t.gpu.name, "normal": t.normal_mfu}
         note = Message("of the {gpu:word}", facts)
@@ -195,7 +199,8 @@ def figures(run: RunReport) -> Iterator[Figure]:
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
     other = 1 - share_of(a, "step")
-    if a.costs.step_known and a.goodput.wall_s > 0 and (a.shows_parts or other >= SMALL_SHARE):
+    shown = a.shows_parts or other >= SMALL_SHARE
+    if a.costs.step_known and not no_step_seen and a.goodput.wall_s > 0 and shown:
         share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
         note = Message("of the time is not spent on training steps")
         yield Figure(Message("Overhead"), share._replace(params={"share": other}), note)

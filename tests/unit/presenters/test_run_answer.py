@@ -493,6 +493,13 @@ def test_what_is_lost_for_sure_is_the_least_where_evaluations_are_hidden() -> No
     assert "≥ 28.6 % of the time" in " ".join(on_terminal(a_report(slow)).split())
 
 
+def test_a_step_that_no_row_shows_is_a_range_and_has_no_overhead() -> None:
+    header = "tokens per iteration will be: 524,288\nnumber of parameters: 40.00M\n"
+    said = on_terminal(a_report(header + "iter 0: loss 10.8, time 27543.49ms, mfu -100.00%\n", gpu="4070"))
+    assert re.search(r"^Step +2\.95–13\.9 s estimated$", said, re.MULTILINE)
+    assert "Overhead" not in said
+
+
 def test_overhead_is_said_where_the_log_has_a_line_for_each_evaluation() -> None:
     steps = "".join(f"iter {n}: loss 3.0, time 100.00ms, mfu 12.00%\n" for n in range(10, 400, 10))
     report = a_report(steps)

@@ -37,6 +37,7 @@ TABLE = {
     ),
     "fr": Language(
         "Français", decimal=",", group="\u202f", space="\u202f", byte="o", clock=("j", "h", "min", "s"),
+        colon="\u00a0:",
         epochs=(("itération", "époque"), ("Itération", "Époque")),
     ),
     "de": Language(

@@ -13,3 +13,7 @@ def test_no_heading_stands_alone() -> None:
     assert headings
     assert not any(lines[place + 1].startswith(lines[place].split()[0] + " ") for place in headings[:-1])
     assert not lines[-1].startswith("#")
+
+
+def test_french_puts_a_space_before_the_colon_of_a_label() -> None:
+    assert "- **Pas\u00a0:** 168,7" in render(explain(str(ROOT / "examples" / "short.log")), "md", "fr")

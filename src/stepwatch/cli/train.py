@@ -99,7 +99,21 @@ def _estimate(arguments: tuple[str, ...], language: str) -> None:
 
     config = _config(arguments, Log(speaks=True))
     files = [argument for argument in arguments if not argument.startswith("-")]
-    deliver(estimate(replace(_request(config), vocabulary=vocabulary_near(files))), language, "terminal", None)
+    with _this_machine():
+        answer = estimate(replace(_request(config), vocabulary=vocabulary_near(files)))
+    deliver(answer, language, "terminal", None)
+
+
+@contextmanager
+def _this_machine() -> Iterator[None]:
+    """An unknown card gets another hint than in `estimate`, since `train` has no --gpu."""
+    try:
+        yield
+    except InputError as error:
+        if error.about != "gpu":
+            raise
+        remedy = Message("measure this machine: stepwatch calibrate; for another card: stepwatch estimate --gpu NAME")
+        raise InputError(error.what, remedy, about="gpu") from error
 
 
 def _request(config: TrainConfig, **more: Value) -> EstimateRequest:
@@ -116,7 +130,8 @@ def _expected(config: TrainConfig, vocab_size: int, ranks: int) -> Expected | st
     from stepwatch.trainer.expected import Expected
 
     try:
-        plan = estimate(_request(config, vocab_size=vocab_size, world_size=ranks)).plan
+        with _this_machine():
+            plan = estimate(_request(config, vocab_size=vocab_size, world_size=ranks)).plan
     except StepwatchError as error:
         return "; ".join(message.in_english() for message in (error.what, error.remedy) if message is not None)
     found = plan.estimate

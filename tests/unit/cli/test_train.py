@@ -11,6 +11,7 @@ from tests.calibrations import a_calibration
 
 from stepwatch.cli.train import command
 from stepwatch.gpus.calibration import save_calibration
+from stepwatch.messages import Message
 from stepwatch.trainer.config import MEANINGS, TrainConfig
 
 SMALL = (
@@ -41,3 +42,6 @@ def test_a_dry_run_on_an_unknown_machine_says_what_to_do(tmp_path: Path, monkeyp
     failed = CliRunner().invoke(command, ["--dry-run", "--lang", "en", *SMALL])
     assert failed.exception is not None
     assert "unknown" in str(failed.exception)
+    remedy = getattr(failed.exception, "remedy", None)
+    assert isinstance(remedy, Message)
+    assert "stepwatch estimate --gpu" in remedy.in_english()  # `train` itself has no --gpu

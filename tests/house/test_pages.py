@@ -9,6 +9,7 @@ from tools import ROOT
 from tools.pages import READMES, Block, blocks, fresh_body, page_path
 
 from stepwatch.cli import COMMANDS
+from stepwatch.readers.formats import FORMATS
 
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
 _FENCED = re.compile(r"(?s)^```.*?^```", re.MULTILINE)
@@ -32,6 +33,11 @@ def test_what_a_page_shows_is_what_stepwatch_prints(block: Block) -> None:
 def test_the_readme_shows_a_real_answer_on_its_first_screen() -> None:
     text = page_path("README.md").read_text(encoding="utf-8")
     assert text[: text.index("<!-- output:short -->")].count("\n") <= 25
+
+
+def test_the_readme_counts_the_formats() -> None:
+    text = page_path("README.md").read_text(encoding="utf-8")
+    assert f"[{len(FORMATS) - 1} other formats](docs/formats.md)" in text  # other than nanoGPT's
 
 
 @pytest.mark.parametrize("page", [page for page in READMES if page != "README.md"])

@@ -11,13 +11,13 @@ PAGE = "docs/formats.md"
 HEAD = """\
 # Formats
 
-One command reads them all: `stepwatch explain LOG`. The format is detected by the lines of the log, never by its name;
-`--log-format NAME` forces one. What a printed time means differs from trainer to trainer, and the answer depends on it:
-an evaluation is looked for inside the times of one, beside them in another. This page is made from the readers.
+`stepwatch explain LOG` reads all of them. The format is detected from the lines of the log, not from its name;
+`--log-format NAME` overrides it. What a printed time means differs between trainers, and the answer depends on it: the
+times of one include evaluations, those of another do not. This page is generated from the readers.
 
-Lines that none of them reads can be described by an example: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all
-of that shape; [explain](explain.md#an-unknown-format) says how.
-A directory is an input too: `stepwatch explain runs/` lists what can be read in it, and `--run N` explains one.
+For any other format give an example line: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all lines of that shape;
+see [explain](explain.md#an-unknown-format).
+Directories work too: `stepwatch explain runs/` lists the runs in it, and `--run N` explains one.
 
 | format | a time is | it includes |
 |---|---|---|
@@ -25,8 +25,8 @@ A directory is an input too: `stepwatch explain runs/` lists what can be read in
 TIMES = {
     Timing.SPANS_ITERATION: "one iteration",
     Timing.SPANS_STEP: "one step",
-    Timing.SPANS_LOG_INTERVAL: "the mean since the line before",
-    Timing.CUMULATIVE: "a running total, taken apart",
+    Timing.SPANS_LOG_INTERVAL: "the mean since the previous line",
+    Timing.CUMULATIVE: "a running total",
     Timing.SPANS_RUN: "the mean of a run or an epoch",
 }
 WORDS = {

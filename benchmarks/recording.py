@@ -1,6 +1,6 @@
 """What the recorder costs and whether its figures hold: overhead, planted sleeps, kills, a full disk, a slow rank.
 
-    python -m benchmarks.recording [--kills 200]
+    python -m benchmarks.recording [--kills 200] [--only-cost]
 
 The overhead is that of a loop with the recorder against the same loop without it, turn by turn in one run; the rest
 are real loops in processes of their own.
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.synchronize import Barrier
@@ -53,6 +53,7 @@ class Overhead:
 
     step_us: float
     data_and_step_us: float
+    five_us: float
     write_us: float
     share_of_step: float
     share_of_data_step_and_note: float
@@ -74,6 +75,7 @@ def overhead() -> Overhead:
         recorder = Recorder(Path(folder) / "run.jsonl")
         step_us = _added_us(lambda: _steps(recorder))
         both_us = _added_us(lambda: _data_and_steps(recorder)) / 2
+        five_us = _added_us(lambda: _all_five(recorder)) / 5
         descriptor = os.open(Path(folder) / "plain", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         write_us = _added_us(lambda: _writes(descriptor))
         shares = _shares_of_a_step(
@@ -83,7 +85,7 @@ def overhead() -> Overhead:
         recorder.close()
         os.close(descriptor)
     return Overhead(
-        step_us=step_us, data_and_step_us=both_us, write_us=write_us, share_of_step=shares[0],
+        step_us=step_us, data_and_step_us=both_us, five_us=five_us, write_us=write_us, share_of_step=shares[0],
         share_of_data_step_and_note=shares[1], share_of_write=shares[2], training=training,
     )  # fmt: skip
 
@@ -119,6 +121,21 @@ def _data_and_steps(recorder: Recorder) -> None:
         with recorder.data():
             pass
         with recorder.step():
+            pass
+
+
+def _all_five(recorder: Recorder) -> None:
+    """Three of them are lines, and one has a note."""
+    for _ in range(_PHASES_A_TURN):
+        with recorder.data():
+            pass
+        with recorder.step() as step:
+            with recorder.wait():
+                pass
+            step.note(loss=3.2)
+        with recorder.evaluation():
+            pass
+        with recorder.checkpoint():
             pass
 
 
@@ -434,6 +451,10 @@ def table(count: int = KILLS) -> str:
         _row_of_disk(full_disk()),
         _row_of_rank(slow_rank()),
     ]
+    return _as_table(rows)
+
+
+def _as_table(rows: Iterable[Row]) -> str:
     return "\n".join(["| what | wanted | found |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
@@ -444,6 +465,8 @@ def _rows_of_cost(cost: Overhead) -> Iterator[Row]:
     ratio = f"{cost.step_us / cost.write_us:.1f} times the bare write of such a line"
     yield "a step adds", "≤ 5 µs", f"{cost.step_us:.1f} µs ({ratio})"
     yield "a phase adds, in a loop of data and step", "≤ 5 µs", f"{cost.data_and_step_us:.1f} µs"
+    five = f"{cost.five_us:.1f} µs ({cost.five_us / cost.write_us:.1f} times that write)"
+    yield "a phase adds, in a loop of all five with a note", "≤ 2 µs", five
     bare = f"{100 * cost.share_of_write:.2f} % a bare write in its place"
     yield "share of a step of 10 ms", "≤ 1 %", f"{100 * cost.share_of_step:.2f} % ({bare})"
     yield "the same with data and a note", "≤ 1 %", f"{100 * cost.share_of_data_step_and_note:.2f} %"
@@ -484,7 +507,9 @@ def _row_of_rank(slow: SlowRank) -> Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS)
-    print(table(parser.parse_args().kills))
+    parser.add_argument("--only-cost", action="store_true", help="what a phase adds, in half a minute")
+    asked = parser.parse_args()
+    print(_as_table(_rows_of_cost(overhead())) if asked.only_cost else table(asked.kills))
 
 
 if __name__ == "__main__":

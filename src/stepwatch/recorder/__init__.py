@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from threading import get_ident
 from typing import Any, TypeVar
 
 from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings, rank_of_process
@@ -106,7 +105,7 @@ class Recorder:
 
     def evaluation(self, **notes: Any) -> Phase:
         phase = self._evaluation
-        if phase.open is None and get_ident() == phase.watch.thread:
+        if phase.open is None:
             phase.open = False
             phase.notes = phase.given = notes or None
             return phase
@@ -117,7 +116,7 @@ class Recorder:
         if path is not None:
             notes = {"path": str(path), **notes}
         phase = self._checkpoint
-        if phase.open is None and get_ident() == phase.watch.thread:
+        if phase.open is None:
             phase.open = False
             phase.notes = phase.given = notes or None
             return phase
@@ -127,7 +126,7 @@ class Recorder:
     def data(self) -> Phase:
         """Waiting for the next batch; part of the step that uses it."""
         part = self._data
-        if part.open is None and get_ident() == part.watch.thread:
+        if part.open is None:
             part.open = False
             return part
         self._data = part = Phase(self.stopwatch, DATA, None, None)
@@ -136,7 +135,7 @@ class Recorder:
     def wait(self) -> Phase:
         """Waiting for other ranks, in a collective or at a barrier; part of the step."""
         part = self._wait
-        if part.open is None and get_ident() == part.watch.thread:
+        if part.open is None:
             part.open = False
             return part
         self._wait = part = Phase(self.stopwatch, WAIT, None, None)

@@ -90,8 +90,8 @@ class Lines:
         if written != len(line):
             self._torn = True
             self._lose("the disk is full")
-        self._until_look -= written
-        if self._until_look < 0:
+        self._until_look = left = self._until_look - written
+        if left < 0:
             self._look()
         if perf_counter() - now > 0.1:  # a slow disk
             self._go_behind()

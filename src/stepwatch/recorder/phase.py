@@ -30,13 +30,14 @@ class Phase:
     """
 
     __slots__ = (
-        "_again", "begun", "data_s", "event", "given", "kind", "notes", "number", "open", "others_s", "outer",
-        "wait_s", "watch",
+        "_again", "begun", "data_s", "event", "given", "is_part", "kind", "notes", "number", "open", "others_s",
+        "outer", "wait_s", "watch",
     )  # fmt: skip
 
     def __init__(self, watch: Stopwatch, kind: str, number: int | None, notes: dict[str, Any] | None) -> None:
         self.watch = watch
         self.kind = kind
+        self.is_part = kind in PARTS_OF_STEP
         self.number = number
         self.notes = self.given = notes
         self.begun = self.others_s = self.data_s = self.wait_s = 0.0
@@ -64,17 +65,16 @@ class Phase:
         self.begun = perf_counter()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None = None, error: object = None, trace: object = None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         ended = perf_counter()
         watch = self.watch
         try:
             outer = self.outer
-            is_part = self.kind is DATA or self.kind is WAIT
             # As nearly always: alone, or a part of what lies around it.
-            if kind is None and watch.inner is self and self._again is None and (outer is None or is_part):
+            if kind is None and watch.inner is self and self._again is None and (outer is None or self.is_part):
                 watch.inner = outer
                 own = ended - self.begun - self.others_s
-                if not is_part:
+                if not self.is_part:
                     watch.record(self, own, ended, ended)
                     self.data_s = self.wait_s = 0.0  # as renew() does: a call less
                     self.notes, self.event = self.given, None
@@ -124,7 +124,7 @@ class Phase:
     def _leave_again(self, kind: type[BaseException] | None) -> None:
         *again, inner = self._again or ()
         self._again = tuple(again) or None
-        inner.__exit__(kind)
+        inner.__exit__(kind, None, None)
 
     def _enter_again(self) -> Phase:
         inner = Phase(self.watch, self.kind, self.number, None)

@@ -5,6 +5,7 @@ Apart from the Recorder, whose answer to any name costs each look at one of its 
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 from collections.abc import Iterator
@@ -15,16 +16,19 @@ from typing import Any
 from stepwatch.recorder.device import Device, cuda_in_use
 from stepwatch.recorder.header import line_of
 from stepwatch.recorder.lines import Lines, Trouble
-from stepwatch.recorder.phase import CHECKPOINT, DATA, NOTHING, PARTS_OF_STEP, STEP, Phase
+from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, Phase
 
 _STEPS_TO_FIND_CUDA = 100
 _LAST = ("t", "s", "step", "eval")  # names a note may not take
+# Times since 1970 are written in two pieces: more than 15 digits make the formatting of a float slow.
+_PIECE_S, _LONGEST_S = 100_000, 99_999.999999
+_LINES = {kind: b'{"%b":%%d,"s":%%.6f,"t":%%b%%012.6f%%b' % kind.encode() for kind in (EVALUATION, CHECKPOINT, COMPILE)}
 
 
 class Stopwatch:
     __slots__ = (
-        "_forms", "_tries", "asks_device", "data_s", "device", "epoch", "inner", "lines", "next", "parts_wait",
-        "thread", "trouble", "wait_s",
+        "_forms", "_piece", "_piece_begun", "_tries", "asks_device", "data_s", "device", "epoch", "inner", "lines",
+        "next", "parts_wait", "thread", "trouble", "wait_s",
     )  # fmt: skip
 
     def __init__(self, lines: Lines, trouble: Trouble, first_step: int) -> None:
@@ -33,6 +37,8 @@ class Stopwatch:
         """The innermost phase that is open."""
         self.thread = get_ident()
         self.epoch = time.time() - perf_counter()
+        self._piece, self._piece_begun = b"", -math.inf
+        """What all times begin with that are written now, and perf_counter's time from when on."""
         self.next = first_step
         self.data_s = self.wait_s = 0.0
         """Between the phases: parts of the step that follows."""
@@ -56,18 +62,25 @@ class Stopwatch:
                 whole = False
             else:
                 outer.others_s += own + phase.others_s
-        if whole or kind in PARTS_OF_STEP:
+        if phase.is_part:
+            self._add_part(phase, own)
+        elif whole:
             self.record(phase, own, ended, perf_counter())  # a callback may hear of the end only later
         phase.renew()
 
     def record(self, phase: Phase, own: float, ended: float, now: float) -> None:
-        """Writes the line of a phase that is over, or adds it to that of its step; `now` may be later than its end."""
+        """Writes the line of a phase that is over; `now` may be later than its end."""
+        rest = self._noted(phase.notes) if phase.notes else b"}\n"
+        t = ended - self._piece_begun
+        if t > _LONGEST_S or t < 0:
+            t = self._begin_piece(ended)
         if phase.kind is not STEP:
-            self._record_other(phase, own, ended, now)
+            if phase.kind is not NOTHING:
+                at = self.next if phase.outer is None else self._step_around(phase)
+                self.lines.append(_LINES[phase.kind] % (at, own, self._piece, t, rest), now)
             return
         number = self.next if phase.number is None else phase.number
         self.next = number + 1
-        rest = self._noted(phase.notes) if phase.notes else b"}\n"
         data_s, wait_s = phase.data_s, phase.wait_s
         if self.parts_wait:
             own += self.data_s + self.wait_s
@@ -77,16 +90,21 @@ class Stopwatch:
         if wait_s:
             rest = b',"wait_s":%.6f%b' % (wait_s, rest)
         if data_s:
-            figures = number, own, self.epoch + ended, data_s, rest
-            line = b'{"step":%d,"s":%.6f,"t":%.6f,"data_s":%.6f%b' % figures
+            line = b'{"step":%d,"s":%.6f,"t":%b%012.6f,"data_s":%.6f%b' % (number, own, self._piece, t, data_s, rest)
         else:
-            line = b'{"step":%d,"s":%.6f,"t":%.6f%b' % (number, own, self.epoch + ended, rest)
+            line = b'{"step":%d,"s":%.6f,"t":%b%012.6f%b' % (number, own, self._piece, t, rest)
         self.lines.append(line, now)
         if phase.event is not None:
             event = self._mark()
             if self.device is not None and event is not None:
                 self.device.passed(number, phase.event, event)
                 self.write_device_times()
+
+    def _begin_piece(self, ended: float) -> float:
+        """The seconds of this piece; a last microsecond that would be rounded up into the next is left out."""
+        pieces = max(int((self.epoch + ended) // _PIECE_S), 1)  # a machine without a clock is in 1970: no leading zero
+        self._piece, self._piece_begun = b"%d" % pieces, pieces * _PIECE_S - self.epoch
+        return min(max(ended - self._piece_begun, 0.0), _LONGEST_S)
 
     def checked(self, number: Any) -> int | None:
         try:
@@ -123,28 +141,22 @@ class Stopwatch:
         around.data_s += inner.data_s
         around.wait_s += inner.wait_s
 
-    def _record_other(self, phase: Phase, own: float, ended: float, now: float) -> None:
-        if phase.kind in PARTS_OF_STEP:  # of the phase around it; between the phases, of the step that follows
-            around: Phase | Stopwatch = self
-            if phase.outer is not None:
-                around = phase.outer
-                phase.outer.others_s += phase.others_s
-            else:
-                self.parts_wait = True
-            if phase.kind is DATA:
-                around.data_s += own
-            else:
-                around.wait_s += own
-            return
-        if phase.kind is NOTHING:
-            return
-        at = self.next
+    def _add_part(self, phase: Phase, own: float) -> None:
+        """To the phase around it; between the phases, to the step that follows."""
+        around: Phase | Stopwatch = self
         if phase.outer is not None:
-            inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
-            at = at if inside is None else inside
-        rest = self._noted(phase.notes) if phase.notes else b"}\n"
-        line = b'{"%b":%d,"s":%.6f,"t":%.6f%b' % (phase.kind.encode(), at, own, self.epoch + ended, rest)
-        self.lines.append(line, now)
+            around = phase.outer
+            phase.outer.others_s += phase.others_s
+        else:
+            self.parts_wait = True
+        if phase.kind is DATA:
+            around.data_s += own
+        else:
+            around.wait_s += own
+
+    def _step_around(self, phase: Phase) -> int:
+        inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
+        return self.next if inside is None else inside
 
     def _noted(self, notes: dict[str, Any]) -> bytes:
         """The rest of a line. The usual notes are finite numbers and plain words, and need no encoder."""
@@ -153,10 +165,10 @@ class Stopwatch:
             form, kind = self._forms.get(name), type(value)
             if form is None:
                 return self._noted_with_care(notes)
-            if kind is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
-                rest = b',"%b":"%b"%b' % (name.encode(), value.encode(), rest)
-            elif kind is int or (kind is float and value - value == 0):
+            if kind is int or (kind is float and value - value == 0):
                 rest = form % (value, rest)
+            elif kind is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+                rest = b',"%b":"%b"%b' % (name.encode(), value.encode(), rest)
             else:
                 return self._noted_with_care(notes)
         return rest

@@ -100,6 +100,48 @@ def test_each_phase_has_its_own_time(tmp_path: Path, clock: Clock) -> None:
     assert end["t"] - compiled["t"] == pytest.approx(2 * 1.25 + 5 + 2)
 
 
+@pytest.mark.parametrize("before_s", [1e-7, 0.5, 3.0])
+def test_times_go_on_where_their_first_digits_change(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, before_s: float
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_763_300_000 - 2.0 - before_s)
+    recorder = Recorder(tmp_path / "run.jsonl")
+    for _ in range(5):
+        clock.passes(1)
+        take(recorder, 1)
+    clock.passes(1e6)
+    with recorder.evaluation():
+        pass
+    recorder.close()
+    ends = [line["t"] for line in written(tmp_path / "run.jsonl")[1:-1]]
+    expected = [1_763_300_000 - 2.0 - before_s + passed for passed in (1, 2, 3, 4, 5, 1_000_005)]
+    assert ends == pytest.approx(expected, rel=0, abs=2e-6)
+
+
+def test_a_phase_that_is_told_late_may_have_ended_before_the_digits_changed(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_763_299_999.0)
+    recorder = Recorder(tmp_path / "run.jsonl")
+    late = recorder.step().__enter__()
+    clock.passes(0.5)
+    ended = clock.now
+    clock.passes(1)
+    with recorder.evaluation():
+        pass
+    recorder.stopwatch.leave(late, ended, True)
+    recorder.close()
+    assert [line["t"] for line in written(tmp_path / "run.jsonl")[1:-1]] == [1_763_300_000.5, 1_763_299_999.5]
+
+
+def test_a_machine_without_a_clock_leaves_a_record_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 7.0)
+    go(tmp_path / "run.jsonl", 3)
+    assert len(of_kind(tmp_path / "run.jsonl", "step")) == 3
+
+
 def test_a_phase_that_is_kept_begins_anew_each_time(tmp_path: Path, clock: Clock) -> None:
     recorder = Recorder(tmp_path / "run.jsonl")
     step = recorder.step(tokens=8)

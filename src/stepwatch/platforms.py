@@ -128,6 +128,20 @@ def step_back() -> None:
             os.nice(10)  # a tenth of the weight of a thread that trains: enough to get done
 
 
+def keep_freed_memory() -> None:
+    """What is freed stays with this process: to give it back and get it again, page by page, takes time of each step.
+
+    For glibc; other C libraries are left as they are.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL("libc.so.6")
+            library.mallopt(-4, 0)  # M_MMAP_MAX of malloc.h: no mappings of their own for large blocks
+            library.mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap never shrinks
+
+
 def physical_memory_bytes() -> float:
     if sys.platform == "win32":
         import ctypes

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from io import BytesIO, FileIO
+from io import BufferedWriter, BytesIO, FileIO, RawIOBase
 from pathlib import Path
 from threading import Event
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,7 +26,7 @@ from stepwatch.messages import Message
 from stepwatch.platforms import put_in_place, step_back
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
-from stepwatch.trainer.snapshot import Copy, InPlace, Snapshot, size_of
+from stepwatch.trainer.snapshot import Snapshot, Taken
 
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
 _PIECE = 1 << 20  # bytes written in one go
@@ -45,6 +45,9 @@ class Saved(NamedTuple):
 class Keeper:
     """Keeps ckpt.pt of a directory; never two writes at once, and the last good one is always there."""
 
+    _packs = True
+    """What is written is one file."""
+
     def __init__(
         self,
         directory: Path,
@@ -62,10 +65,10 @@ class Keeper:
         self._keeps_best, self._copies = keeps_best, copies
         self._resumed_from = resumed_from
         self._report = on_written or (lambda saved: None)
-        self._snapshot = Snapshot()
+        self._snapshot = Snapshot(packs=self._packs)
         self._writer = ThreadPoolExecutor(1, "stepwatch-keeper") if background else None
         self._writing: Future[None] | None = None
-        self._copy: Copy | InPlace | None = None
+        self._copy: Taken | None = None
         self._hurry = Event()
         probe(directory)
         for leftover in directory.glob(f"{NAME}.*.tmp"):
@@ -73,21 +76,25 @@ class Keeper:
                 leftover.unlink(missing_ok=True)
 
     def expect(self, checkpoint: Mapping[str, Any]) -> None:
-        """Make ready for such checkpoints meanwhile: a first save takes fresh memory, and code that was never run."""
-        if self._writer is not None:
-            self.wait()
-            self._writing = self._writer.submit(self._make_ready, checkpoint)
-
-    def _make_ready(self, checkpoint: Mapping[str, Any]) -> None:
+        """Make ready for such checkpoints: a first save takes fresh memory, and code that was never run."""
+        if self._writer is None:
+            return
         if self._snapshot.make_room(checkpoint):
-            step_back()  # nobody waits for the writing; for what is not copied, the training does
+            self._writer.submit(step_back)  # nobody waits for the writing; for what is not copied, the training does
+            Snapshot().make_room(
+                checkpoint
+            )  # as much again: the first had what the step before left, and the next needs
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
         """Have the checkpoint taken and written; the seconds waited so far. To be settled before a tensor changes."""
         began = time.perf_counter()
         self.wait()
-        self._copy = copy = self._snapshot.begin(checkpoint)
+        try:
+            self._copy = copy = self._snapshot.begin(checkpoint)
+        except Exception as error:  # of a small one the file is made there
+            self._report(Saved(at, 0.0, 0, self.path, reason_of(error)))
+            return time.perf_counter() - began
         if self._writer is None:
             self._write(copy, at, stopped)
         else:
@@ -127,8 +134,8 @@ class Keeper:
         if self._writer is not None:
             self._writer.shutdown()
 
-    def _write(self, copy: Copy | InPlace, at: int, stopped: bool) -> None:
-        size = size_of(copy.values)
+    def _write(self, copy: Taken, at: int, stopped: bool) -> None:
+        size = copy.size
         try:
             copy.finish()
             began = time.perf_counter()
@@ -144,7 +151,7 @@ class Keeper:
         if failed is None and self._copies:
             self._keep(path, at, size)
 
-    def _put(self, copy: Copy | InPlace, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
+    def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
         """The file that is written, and why it was not where it was not."""
         keeps_other = self._keeps_best or not self.is_ours
         path = self._beside(at) if stopped and keeps_other and self.path.exists() else self.path
@@ -176,7 +183,7 @@ class Keeper:
             self._report(Saved(at, 0.0, size, kept, reason_of(error)))
 
 
-class _Gentle:
+class _Gentle(RawIOBase):
     """A file written in pieces with pauses, so that training keeps its processors, until someone waits for it."""
 
     def __init__(self, stream: FileIO, hurry: Event) -> None:
@@ -184,34 +191,36 @@ class _Gentle:
         self.hurry = hurry
         self.used_s = time.thread_time()
 
-    def write(self, data: bytes) -> int:
-        view = memoryview(data)
-        while view:
-            view = view[self.stream.write(view[:_PIECE]) :]
-            self.pause()
-        return len(data)
+    def writable(self) -> bool:
+        return True
 
-    def pause(self) -> None:
-        """For what this thread has used of a processor since the last pause; waiting for the disk disturbs nobody."""
-        # Three times what a piece took of the processor: no more than a quarter of one is used.
+    def write(self, data: Any) -> int:
+        """A piece of it; whoever calls comes again for the rest."""
+        written = self.stream.write(memoryview(data)[:_PIECE])
+        # Three times what a piece took of the processor: no more than a quarter of one is used. Waiting for the disk
+        # disturbs nobody.
         self.hurry.wait(3.0 * (time.thread_time() - self.used_s))
         self.used_s = time.thread_time()
-
-    def flush(self) -> None:
-        """Nothing is held back."""
+        return written
 
 
 def replace(
-    path: Path, checkpoint: Mapping[str, Any], hurry: Event, on_read: Callable[[], object] = lambda: None
+    path: Path, checkpoint: Mapping[str, Any] | memoryview, hurry: Event, on_read: Callable[[], object] = lambda: None
 ) -> str | None:
     """Write a new file beside `path`, then put it in its place; the reason if that failed, and the old file stays.
 
-    on_read is called when the tensors are not needed any more, which is before the disk has everything.
+    A checkpoint may be the bytes of its file. on_read is called when the tensors are not needed any more, which is
+    before the disk has everything.
     """
     new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(new, "wb", buffering=0) as stream:
-            torch.save(checkpoint, cast(IO[bytes], _Gentle(stream, hurry)))
+            # Collected in large pieces: torch writes some hundred small ones, each of which would hold up the training.
+            with BufferedWriter(_Gentle(stream, hurry), _PIECE) as pieces:
+                if isinstance(checkpoint, memoryview):
+                    pieces.write(checkpoint)
+                else:
+                    torch.save(checkpoint, pieces)
             on_read()
             os.fsync(stream.fileno())
         put_in_place(new, path)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
-from stepwatch.platforms import quoted_path
+from stepwatch.platforms import keep_freed_memory, quoted_path
 from stepwatch.recorder import Recorder
 from stepwatch.trainer import optimizer as optimizers
 from stepwatch.trainer import sharding
@@ -70,6 +70,8 @@ def train(
             probe(directory)  # where that fails, better now than after an hour
         device = choose_device(config, ranks.local_rank)
         config = device.decided(config)
+        if device.device.type == "cpu":
+            keep_freed_memory()
         log.begin(device, config)
         if config.sharding == "fsdp":
             sharding.check(device)
@@ -218,8 +220,6 @@ class TrainingLoop:
                 self.tell_profile(number)
                 self.mark = time.perf_counter()
             loss = self.step(number)
-            if number == first and self.keeper is not None:
-                self.keeper.expect(training.checkpoint())  # with the first step the optimizer has all of its state
             self.report(number, number - first, loss)
             training.iteration += 1
             ends = training.iteration > config.max_iters
@@ -311,6 +311,9 @@ class TrainingLoop:
                 training.scaler.scale(loss / training.micro_batches).backward()
             waited = self.settle()
             self._update(loss)
+            if number == self.first and self.keeper is not None:
+                # With the first step the optimizer has all of its state; that one takes long in any case.
+                self.keeper.expect(training.checkpoint())
             told = None
             if number % self.config.log_interval == 0:
                 told = self.health.loss(loss)

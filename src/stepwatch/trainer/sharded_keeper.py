@@ -18,11 +18,13 @@ import torch.distributed as dist
 from stepwatch.trainer import sharded
 from stepwatch.trainer.keeper import Keeper, no_room, reason_of, remove
 from stepwatch.trainer.resuming import MANIFEST, NAME, SHARDED, sharded_in
-from stepwatch.trainer.snapshot import Copy, InPlace
+from stepwatch.trainer.snapshot import Taken
 
 
 class ShardedKeeper(Keeper):
     """One for each rank. They talk in a group of their own, since training talks meanwhile."""
+
+    _packs = False
 
     def __init__(self, directory: Path, *, is_first: bool, **given: Any) -> None:
         super().__init__(directory, **given)
@@ -36,7 +38,7 @@ class ShardedKeeper(Keeper):
             for leftover in directory.glob(SHARDED.format("*.tmp")):
                 shutil.rmtree(leftover, ignore_errors=True)
 
-    def _put(self, copy: Copy | InPlace, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
+    def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
         # Only the first rank looks at the disk: all do the same, whatever else happens there meanwhile.
         agreed: list[Any] = [None]
         if self._is_first:
@@ -53,7 +55,7 @@ class ShardedKeeper(Keeper):
                 self._remove_but(path)
         return path, failed
 
-    def _together(self, new: Path, path: Path, copy: Copy | InPlace) -> str | None:
+    def _together(self, new: Path, path: Path, copy: Taken) -> str | None:
         """The reason where it failed on some rank, the same on all; then nothing of it is left."""
         own: dict[str, list[int]] | str
         try:

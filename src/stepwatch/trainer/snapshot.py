@@ -8,13 +8,17 @@ need half as much memory again: the thread writes it from where it lies, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 _AT_ONCE = 1 << 16  # bytes: a smaller tensor is copied before a thread would have begun
+# Bytes: of a smaller checkpoint the file is made at once. A thread would need as much of the interpreter's time for it,
+# and take that from the steps of such a model, which are short.
+SMALLEST_COPY = 1 << 20
 LARGEST_COPY = 32 << 20  # bytes: a tenth of what Python takes that has imported torch
 
 
@@ -24,8 +28,10 @@ class Copy:
     hurry: Event | None = None
     """Nobody waits for the writing."""
 
-    def __init__(self, values: dict[str, Any], pairs: list[tuple[Tensor, Tensor]], events: list[torch.cuda.Event]):
-        self.values = values
+    def __init__(
+        self, values: dict[str, Any], size: int, pairs: list[tuple[Tensor, Tensor]], events: list[torch.cuda.Event]
+    ) -> None:
+        self.values, self.size = values, size
         self._pairs, self._events = pairs, events
         self._made = Event()
 
@@ -53,8 +59,8 @@ class Copy:
 class InPlace:
     """No copy: whoever changes the tensors waits until they are written, so that is done without pauses."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = dict(values)
+    def __init__(self, values: Mapping[str, Any], size: int) -> None:
+        self.values, self.size = dict(values), size
         self._read = Event()
         self.hurry = Event()
         self.hurry.set()
@@ -69,10 +75,31 @@ class InPlace:
         self._read.set()
 
 
+class Packed:
+    """The bytes of the file itself, of a checkpoint that is small."""
+
+    hurry: Event | None = None
+
+    def __init__(self, values: Mapping[str, Any], size: int) -> None:
+        stream = BytesIO()
+        torch.save(dict(values), stream)
+        self.values, self.size = stream.getbuffer(), size
+
+    def finish(self) -> None:
+        """There is nothing to do."""
+
+    settle = release = finish
+
+
+Taken = Copy | InPlace | Packed
+
+
 class Snapshot:
     """Copies nested tensors into buffers that are made once and used again: fresh memory is what makes a copy slow."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, packs: bool = False) -> None:
+        """Whether small checkpoints may become the bytes of a file."""
+        self._packs = packs
         self._buffers: list[Tensor] = []
         self._asides: dict[torch.device, torch.cuda.Stream] = {}
 
@@ -81,17 +108,21 @@ class Snapshot:
 
         Whether they will be copied at all.
         """
-        if _stays(values):
+        sizes = _sizes(values)
+        if self._stays(sizes) or self._is_packed(sizes):
             return False
         walk = _Walk(self._buffers, _touch)
         walk.of(values)
         self._buffers = walk.made
         return True
 
-    def begin(self, values: Mapping[str, Any]) -> Copy | InPlace:
+    def begin(self, values: Mapping[str, Any]) -> Taken:
         """A copy in the buffers of the one before, which must not be in use any more."""
-        if _stays(values):
-            return InPlace(values)
+        sizes = _sizes(values)
+        if self._stays(sizes):
+            return InPlace(values, sizes.whole)
+        if self._is_packed(sizes):
+            return Packed(values, sizes.whole)
         pairs: list[tuple[Tensor, Tensor]] = []
         cards = {tensor.device for tensor in tensors_of(values) if tensor.device.type == "cuda"}
         asides = {card: self._aside(card) for card in cards}
@@ -108,7 +139,13 @@ class Snapshot:
         walk = _Walk(self._buffers, copied)
         copy: dict[str, Any] = walk.of(values)
         self._buffers = walk.made
-        return Copy(copy, pairs, [aside.record_event() for aside in asides.values()])
+        return Copy(copy, sizes.whole, pairs, [aside.record_event() for aside in asides.values()])
+
+    def _stays(self, sizes: _Sizes) -> bool:
+        return sizes.here > LARGEST_COPY and not sizes.on_card
+
+    def _is_packed(self, sizes: _Sizes) -> bool:
+        return self._packs and sizes.here < SMALLEST_COPY and not sizes.on_card
 
     def _aside(self, card: torch.device) -> torch.cuda.Stream:
         """A stream beside the training's, which begins after what that has in hand."""
@@ -181,14 +218,23 @@ def _like(whole: Any, part: Tensor) -> Tensor:
 
 def size_of(value: Any) -> int:
     """Bytes of all tensors on all ranks, those that are shared counted once."""
-    sizes = {_identity(local(tensor)): tensor.numel() * tensor.element_size() for tensor in tensors_of(value)}
-    return sum(sizes.values())
+    return _sizes(value).whole
 
 
-def _stays(values: Mapping[str, Any]) -> bool:
-    """Whether it is too large to be copied; a card's memory is copied in any case, since it waits for no disk."""
-    parts = [local(tensor) for tensor in tensors_of(values)]
-    return not any(part.is_cuda for part in parts) and size_of(parts) > LARGEST_COPY
+class _Sizes(NamedTuple):
+    """In bytes: on all ranks, and of that what this process holds; whether some of it is on a card."""
+
+    whole: int
+    here: int
+    on_card: bool
+
+
+def _sizes(value: Any) -> _Sizes:
+    """A card's memory is copied, whatever its size, since a card waits for no disk."""
+    once = {_identity(part): (tensor, part) for tensor in tensors_of(value) for part in (local(tensor),)}
+    whole = sum(tensor.numel() * tensor.element_size() for tensor, _ in once.values())
+    here = sum(part.nbytes for _, part in once.values())
+    return _Sizes(whole, here, any(part.is_cuda for _, part in once.values()))
 
 
 def _identity(tensor: Tensor) -> tuple[object, ...]:

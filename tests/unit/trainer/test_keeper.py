@@ -20,19 +20,22 @@ from stepwatch.trainer import keeper as module  # noqa: E402
 from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
 from stepwatch.trainer.keeper import Keeper, Saved  # noqa: E402
 from stepwatch.trainer.resuming import load, newest  # noqa: E402
-from stepwatch.trainer.snapshot import LARGEST_COPY  # noqa: E402
+from stepwatch.trainer.snapshot import LARGEST_COPY, SMALLEST_COPY, Copy  # noqa: E402
+
+COPIED = SMALLEST_COPY // 4 + 1  # floats of a checkpoint that is neither small nor large
 
 
-@pytest.mark.parametrize("background", [True, False])
-def test_what_is_saved_is_loaded(tmp_path: Path, background: bool) -> None:
+@pytest.mark.parametrize(("background", "more"), [(True, 0), (False, 0), (True, COPIED)])
+def test_what_is_saved_is_loaded(tmp_path: Path, background: bool, more: int) -> None:
     saved: list[Saved] = []
     keeper = Keeper(tmp_path / "out", background=background, on_written=saved.append)
-    checkpoint = a_checkpoint(at=7)
+    checkpoint = {**a_checkpoint(at=7), "more": torch.arange(more)}
     keeper.expect(checkpoint)
     assert keeper.save(checkpoint, 7) >= 0
     keeper.close()
     loaded = load(tmp_path / "out" / "ckpt.pt")
     assert torch.equal(loaded["model"]["wte.weight"], checkpoint["model"]["wte.weight"])
+    assert torch.equal(loaded["more"], checkpoint["more"])
     assert torch.equal(loaded["optimizer"]["state"][0]["exp_avg"], checkpoint["optimizer"]["state"][0]["exp_avg"])
     assert loaded["optimizer"]["param_groups"] == checkpoint["optimizer"]["param_groups"]
     assert {key: loaded[key] for key in ("model_args", "iter_num", "best_val_loss", "config")} == {
@@ -40,6 +43,23 @@ def test_what_is_saved_is_loaded(tmp_path: Path, background: bool) -> None:
     }  # fmt: skip
     assert [(one.at, one.failed) for one in saved] == [(7, None)]
     assert os.listdir(tmp_path / "out") == ["ckpt.pt"]
+
+
+def test_a_small_checkpoint_is_a_file_before_a_step_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write, written = Event(), module.replace
+
+    def held_up(path: Path, checkpoint: Any, *rest: Any) -> str | None:
+        may_write.wait(30)
+        return written(path, checkpoint, *rest)
+
+    monkeypatch.setattr(module, "replace", held_up)
+    weight = torch.ones(100)
+    keeper = Keeper(tmp_path)
+    keeper.save(a_checkpoint(1, model={"w": weight}), 1)
+    weight.fill_(2)
+    may_write.set()
+    keeper.close()
+    assert load(tmp_path / "ckpt.pt")["model"]["w"].unique().tolist() == [1]
 
 
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
@@ -68,14 +88,14 @@ def test_a_snapshot_is_of_the_moment_and_its_memory_is_used_again(count: int) ->
 
 
 def test_weights_may_change_once_the_copy_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_copy, finish = Event(), module.Copy.finish
+    may_copy, finish = Event(), Copy.finish
 
-    def held_up(copy: module.Copy) -> None:
+    def held_up(copy: Copy) -> None:
         may_copy.wait(30)
         finish(copy)
 
-    monkeypatch.setattr(module.Copy, "finish", held_up)
-    weight = torch.ones(40_000)
+    monkeypatch.setattr(Copy, "finish", held_up)
+    weight = torch.ones(COPIED)
     keeper = Keeper(tmp_path)
     keeper.begin(a_checkpoint(1, model={"w": weight}), 1)
     settling = Thread(target=keeper.settle)
@@ -119,7 +139,7 @@ def test_a_large_checkpoint_is_written_from_where_it_lies_before_the_weights_cha
     assert load(tmp_path / "ckpt.pt")["model"]["w"].unique().tolist() == [1]
 
 
-@pytest.mark.parametrize(("elements", "yields"), [(10, True), (LARGEST_COPY // 4 + 1, False)])
+@pytest.mark.parametrize(("elements", "yields"), [(10, False), (COPIED, True), (LARGEST_COPY // 4 + 1, False)])
 def test_only_a_writer_that_nobody_waits_for_yields_the_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elements: int, yields: bool
 ) -> None:
@@ -146,9 +166,9 @@ def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(module, "replace", slow)
     keeper = Keeper(tmp_path)
-    keeper.save(a_checkpoint(1), 1)
+    keeper.save(a_checkpoint(1, model={"w": torch.ones(COPIED)}), 1)
     begun.wait()
-    keeper.save(a_checkpoint(2), 2)
+    keeper.save(a_checkpoint(2, model={"w": torch.ones(COPIED)}), 2)
     keeper.close()
     assert order == ["begin 1", "end 1", "begin 2", "end 2"]
     assert load(tmp_path / "ckpt.pt")["iter_num"] == 2

@@ -53,6 +53,26 @@ def test_a_limit_of_memory_is_kept() -> None:
     assert done.stdout.strip() == b"refused"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
+def test_freed_memory_is_kept() -> None:
+    code = """
+import os
+from stepwatch.platforms import keep_freed_memory
+def held():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+before = held()
+large = b"x" * 50_000_000
+del large
+given_back = held() - before
+keep_freed_memory()
+large = b"x" * 50_000_000
+del large
+print(given_back < 10_000_000, held() - before > 40_000_000)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["True", "True"]
+
+
 def test_the_memory_of_the_machine_is_known() -> None:
     assert platforms.physical_memory_bytes() > 1e8
 

@@ -207,6 +207,7 @@ class TrainingLoop:
             try:
                 improved = self.evaluate() if self.evaluates_at(number) else False
             except Interrupted:
+                self.mark = time.perf_counter()
                 if number > first:
                     self.save(stopped=True)
                 self.log.say(f"stopped by {self.stop.asked or 'another rank'} in the evaluation at {number}")
@@ -215,7 +216,6 @@ class TrainingLoop:
                 break
             if number > first and self.saves_at(number, improved):
                 self.save()
-                self.mark = time.perf_counter()
             if self.profile is not None:
                 self.tell_profile(number)
                 self.mark = time.perf_counter()
@@ -322,7 +322,7 @@ class TrainingLoop:
                 self.device.synchronize()  # else the evaluation would be charged with what is still queued
             self.step_times.append(time.perf_counter() - began - waited)
             phase.others_s += waited  # the checkpoint's
-        self.mark = time.perf_counter()
+            self.mark = time.perf_counter()
         return told
 
     def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:
@@ -358,6 +358,7 @@ class TrainingLoop:
         number = self.training.iteration
         began = time.perf_counter()
         with self.recorder.evaluation() as phase:
+            phase.begun = self.mark
             losses = self.evaluator.evaluate()
             phase.note(**{f"{split}_loss": loss for split, loss in losses.items()})
             seconds = time.perf_counter() - began
@@ -367,7 +368,7 @@ class TrainingLoop:
             found = {**{f"{split}/loss": loss for split, loss in losses.items()}, "lr": rate, "mfu": 100 * self.mfu}
             for tracker in self.trackers:
                 tracker.figures(number, found)  # nanoGPT's names, and its per cent
-        self.mark = time.perf_counter()
+            self.mark = time.perf_counter()
         if not all(math.isfinite(loss) for loss in losses.values()):
             self.not_finite(number)
         improved = losses["val"] < self.training.best_val_loss
@@ -377,7 +378,6 @@ class TrainingLoop:
 
     def save(self, *, stopped: bool = False) -> None:
         """Copied and written while the training goes on, until it changes the weights."""
-        began = time.perf_counter()
         number = self.last_save_at = self.training.iteration
         if self.health.is_spoilt():
             self.not_finite(number)
@@ -390,9 +390,10 @@ class TrainingLoop:
             return
         checkpoint = {**self.training.checkpoint(), KEY: point.as_plain()}
         self.keeper.begin(checkpoint, number, stopped=stopped)
-        self.waited[number] = time.perf_counter() - began
         self.unsettled = number
         self.log.saving(self.config.out_dir)
+        began, self.mark = self.mark, time.perf_counter()
+        self.waited[number] = self.mark - began
 
     def save_at_end(self) -> None:
         """What the last steps have learnt, unless the save of the step before holds all but one of them."""

@@ -83,7 +83,8 @@ class Packed:
     def __init__(self, values: Mapping[str, Any], size: int) -> None:
         stream = BytesIO()
         torch.save(dict(values), stream)
-        self.values, self.size = stream.getbuffer(), size
+        self.values: Any = stream.getbuffer()
+        self.size = size
 
     def finish(self) -> None:
         """There is nothing to do."""

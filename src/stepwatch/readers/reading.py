@@ -258,7 +258,9 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     """Runs of any format but this one, in a text whose first line has that number."""
     head = source.head(SNIFFED_BYTES)
-    hinting = (line for line in head.split(b"\n") if any(map(line.__contains__, _HINTS)) and nearness(line) > 1)
+    hints = [hint for hint in _HINTS if hint in head]
+    lines = head.split(b"\n") if hints else ()
+    hinting = (line for line in lines if any(map(line.__contains__, hints)) and nearness(line) > 1)
     # The readers of all formats need not be loaded for what no log can be.
     if len(list(islice(hinting, _LEAST_LINES_OF_A_LOG))) < _LEAST_LINES_OF_A_LOG:
         return ()

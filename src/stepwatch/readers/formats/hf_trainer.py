@@ -66,7 +66,8 @@ _DICTIONARY = Line(
 _ANY_DICTIONARY = Pattern(
     rb"""\{[^{}\n]{0,2000}?['"](?:loss|eval_loss|eval_runtime|train_runtime|current_steps)['"]: ?[^{}\n]{0,2000}?"""
     rb"""['"]epoch['"]: ?['"]?\d"""
-    rb"""|\{['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: """  # cut behind it
+    rb"""|\{['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: """,  # cut behind it
+    holds=(b"loss'", b'loss"', b"_runtime", b"current_steps"),
 )
 _AXOLOTL = Pattern(
     rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
@@ -108,7 +109,7 @@ class TrainerFormat(LineFormat):
         if bool(_AXOLOTL.search(head)) is not self.axolotl:
             return 0.0
         hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
-        if hits:
+        if hits or not any(map(head.__contains__, _BAR.marks)):
             return float(hits)
         if not any(sign in head for sign in _SIGNS) and not _is_all_bars(head):
             # The bars may be those of a Trainer whose output comes later, in whole pages, while they do not.

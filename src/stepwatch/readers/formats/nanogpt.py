@@ -115,12 +115,24 @@ _OWN_SETTINGS = frozenset(
 _BUSY = "busy_when_logging"
 
 
-_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
+_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:", holds=(b"iter",))
 # Traces of a log whose lines a terminal copy has broken, before their time or even before their number.
 _TRACES = (
-    (0.6, (Pattern(rb"tokens per iteration will be"), Pattern(rb"step \d{1,12}: train loss"))),
+    (
+        0.6,
+        (
+            Pattern(rb"tokens per iteration will be", holds=(b"tokens per iteration will be",)),
+            Pattern(rb"step \d{1,12}: train loss", holds=(b": train loss",)),
+        ),
+    ),
     (0.3, (_NUMBERED,)),
-    (0.1, (Pattern(rb"mfu -?\d"), Pattern(rb"time \d[\d.]{0,12}ms\b"))),
+    (
+        0.1,
+        (
+            Pattern(rb"mfu -?\d", holds=(b"mfu ",)),
+            Pattern(rb"time \d[\d.]{0,12}ms\b", holds=(b"ms",)),
+        ),
+    ),
 )
 
 

@@ -7,6 +7,8 @@ count, and the rate only within the second that they do not show. YOLOv5 and YOL
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from stepwatch.messages import Message
@@ -43,6 +45,11 @@ _BARS, _PASSES, _LENGTHS, _ENDS, _CUTS = "bar", "val", "lengths", "completed", "
 
 
 class _Ultralytics(LineFormat):
+    @cached_property
+    def _marks(self) -> tuple[bytes, ...]:
+        """Not what its statements have alike, a slash: any text has many."""
+        return (b"%",)
+
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         for _, lines, found in alike(block, left, _VALIDATIONS):
             _keep_pass(records, numbers[lines], found)

@@ -302,7 +302,10 @@ def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool
     if len(lines) > _SAMPLED:  # in steps of the golden ratio, which no period of a log falls in with
         lines = lines[(np.arange(_SAMPLED) * ((5**0.5 - 1) / 2) % 1 * len(lines)).astype(np.int64)]
     sample = block.lines(lines)
-    kinds = b"\n".join(sample).translate(ONE_DIGIT, _DRAWINGS).split(b"\n")
+    text = b"\n".join(sample)
+    if not any(map(text.__contains__, marks)):
+        return None
+    kinds = text.translate(ONE_DIGIT, _DRAWINGS).split(b"\n")
     first = dict(zip(reversed(kinds), reversed(sample), strict=True))
     counted = (kind for kind, _ in Counter(kinds).most_common() if kind not in refused)
     marked = (kind for kind in counted if any(map(first[kind].__contains__, marks)))
@@ -336,10 +339,15 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True
 @lru_cache(1)  # one text is looked through for the marks of every format
 def _first_of_each_kind(head: bytes) -> bytes:
     """Without lines of which as many as are looked at stand above, but for their digits."""
-    kinds: Counter[bytes] = Counter()
+    kinds = head.translate(None, _DIGITS).split(b"\n")
+    left = {kind: MOST_SNIFFED for kind, count in Counter(kinds).items() if count > MOST_SNIFFED}
+    if not left:
+        return head
     kept = []
-    for line, kind in zip(head.split(b"\n"), head.translate(None, _DIGITS).split(b"\n"), strict=True):
-        kinds[kind] += 1
-        if kinds[kind] <= MOST_SNIFFED:
-            kept.append(line)
+    for line, kind in zip(head.split(b"\n"), kinds, strict=True):
+        if kind in left:
+            left[kind] -= 1
+            if left[kind] < 0:
+                continue
+        kept.append(line)
     return b"\n".join(kept)

@@ -6,12 +6,17 @@ All rows of a log are in the bucket that the hash of its name gives, one file fo
 is read, and a new one put in its place at once: by a rename on disks, a put in buckets. So a reader sees each row once,
 before or after, never half a file, and needs nothing but the files. Two writers take turns: by a lock on disks, in S3
 by a put that fails where the file is not the one that was read, and is done again then.
+
+Programs such as DuckDB and Polars open a file twice, for its footer and for its data, and may find another one the
+second time. So the versions before stay at their places in the new file for a while: Parquet finds data by the offsets
+in its footer and does not mind other bytes between.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
 import os
 import time
@@ -44,6 +49,11 @@ _TYPES = {
     TIME: pa.timestamp("us", tz="UTC"),
 }
 _LOCK_S = 60.0
+_GRACE_S = 60.0
+"""A version stays so long: others open a file for the second time when they come to it in the course of a question."""
+_MOST_TIMES = 2
+"""What all versions need: what lies beyond is let go, or the file would become longer with each of them."""
+_MAGIC = b"PAR1"
 _OTHER_WAS_QUICKER = ("PreconditionFailed", "pre-conditions")  # in the errors of S3
 
 Row = Mapping[str, Any]
@@ -100,7 +110,7 @@ class Store:
             fetched = retried(lambda: self._fs.cat(files, recursive=False))
             found = [_as_written(name, fetched[file], columns) for file in files]
         else:
-            found = [table for path in paths if (table := self._read(path, name, columns)) is not None]
+            found = [_as_written(name, data, columns) for path in paths if (data := self._read(path)) is not None]
         return pa.concat_tables(found)
 
     def fingerprints(self) -> dict[str, str]:
@@ -131,11 +141,12 @@ class Store:
     ) -> None:
         path = f"{table}/bucket={bucket}/{PART}"
         while True:
-            old = self._read(path, table) if path in there else None
-            if (old is None and not rows and not create) or (create and old is not None):
+            data = self._read(path) if path in there else None
+            if (data is None and not rows and not create) or (create and data is not None):
                 return
             new = _as_table(table, rows)
-            if old is not None:
+            if data is not None:
+                old = _as_written(table, data)
                 gone = pa.array(sorted(logs), pa.string())
                 kept = old.filter(pa.compute.invert(pa.compute.is_in(old["log"], value_set=gone)))
                 if kept.num_rows == old.num_rows and not rows:
@@ -143,28 +154,27 @@ class Store:
                 new = pa.concat_tables([kept, new])
             order = [(name, "ascending") for name in ("log", "source", "run_index", "part", "code", "rule", "iter")]
             new = new.sort_by([key for key in order if key[0] in new.column_names])
-            if self._written(path, new, there.get(path)):
+            if self._written(path, _file_after(data, new), there.get(path)):
                 return
             there = retried(lambda: self._files(bucket))  # another writer was quicker
 
-    def _read(self, path: str, table: str, columns: Sequence[str] | None = None) -> pa.Table | None:
+    def _read(self, path: str) -> bytes | None:
         try:
-            data = retried(lambda: self._fs.cat_file(f"{self._root}/{path}"))
+            data: bytes = retried(lambda: self._fs.cat_file(f"{self._root}/{path}"))
         except FileNotFoundError:
             return None
-        return _as_written(table, data, columns)
+        return data
 
-    def _written(self, path: str, table: pa.Table, tag: str | None) -> bool:
+    def _written(self, path: str, data: bytes, tag: str | None) -> bool:
         """False where another writer was quicker."""
-        path, data = f"{self._root}/{path}", io.BytesIO()
-        pq.write_table(table, data, compression="zstd")
+        path = f"{self._root}/{path}"
         try:
             if not self._local:
-                return retried(lambda: self._put(path, data.getvalue(), tag))
+                return retried(lambda: self._put(path, data, tag))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             new = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.new"
             try:
-                Path(new).write_bytes(data.getvalue())
+                Path(new).write_bytes(data)
                 put_in_place(new, path)
             finally:
                 Path(new).unlink(missing_ok=True)
@@ -217,7 +227,56 @@ class Store:
             os.close(descriptor)
 
 
-def _as_written(table: str, data: bytes, columns: Sequence[str] | None) -> pa.Table:
+def _file_after(old: bytes | None, table: pa.Table) -> bytes:
+    """The file of a table, with the versions that it replaces where somebody may still look for them."""
+    now = time.time()
+    kept = [] if old is None else [place for place in _places(old, now + _GRACE_S) if place[2] > now]
+    size = len(_encoded(table, len(_MAGIC)))
+    most = _MOST_TIMES * (size + sum(end - begin for begin, end, _ in kept))
+    kept = sorted(place for place in kept if place[1] <= most)
+    first = len(_MAGIC)
+    for begin, end, _ in kept:
+        if first + size <= begin:
+            break
+        first = end
+    data = _encoded(table.replace_schema_metadata({**table.schema.metadata, "kept": json.dumps(kept)}), first)
+    footer = _footer_of(data)
+    whole = bytearray(max([footer, *(end for _, end, _ in kept)]))
+    whole[:footer] = data[:footer]
+    for begin, end, _ in kept:
+        whole[begin:end] = (old or b"")[begin:end]
+    return bytes(whole) + data[footer:]
+
+
+def _places(file: bytes, until_s: float) -> list[tuple[int, int, float]]:
+    """Where the data and the footer of a file lie, and those of the versions before; until when they stay."""
+    told = pq.read_metadata(io.BytesIO(file))
+    places: list[tuple[int, int, float]] = [tuple(place) for place in json.loads(told.metadata.get(b"kept", b"[]"))]
+    for number in range(told.num_row_groups):
+        group = told.row_group(number)
+        chunks = [group.column(index) for index in range(group.num_columns)]
+        begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+        ends = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
+        places.append((min(begins), max(ends), until_s))
+    return [*places, (_footer_of(file), len(file), until_s)]
+
+
+def _footer_of(file: bytes) -> int:
+    """Where it begins: its length and the magic come last."""
+    return len(file) - int.from_bytes(file[-8:-4], "little") - 8
+
+
+def _encoded(table: pa.Table, begin: int) -> bytes:
+    """As a Parquet file whose data begin there."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
+        sink.write(bytes(begin - len(_MAGIC)))  # it tells offsets by where the sink is
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _as_written(table: str, data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """A file of the store; one of an older version lacks columns."""
     schema = arrow_schema(table)
     found = pq.read_table(io.BytesIO(data), columns=list(columns) if columns is not None else None)

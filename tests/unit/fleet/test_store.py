@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from stepwatch.errors import InputError
+from stepwatch.fleet import store as store_module
 from stepwatch.fleet.schema import SCHEMA, TABLES
 from stepwatch.fleet.store import Store, bucket_of
 
@@ -76,6 +80,55 @@ def test_two_writers_lose_no_row_and_a_reader_never_sees_one_twice(tmp_path: Pat
         assert len(sources) >= seen
         seen = len(sources)
     assert in_store(tmp_path) == sorted((name, 2.0) for name in names)
+
+
+WRITER = """
+import sys
+from stepwatch.fleet.store import Store
+store, names = Store(sys.argv[1]), sys.argv[2:]
+for turn in range(30):
+    rows = [{"log": name, "source": name, "run_index": 0, "wall_s": float(turn), "mfu": float(turn)} for name in names]
+    store.replace(names, {"runs": rows[: 1 + turn % len(rows)]})
+"""
+
+
+def test_programs_that_open_a_file_twice_see_whole_rows_while_it_is_replaced(tmp_path: Path) -> None:
+    Store(str(tmp_path), create=True)
+    files, seen = f"{tmp_path}/runs/**/*.parquet", 0
+    words = [sys.executable, "-c", WRITER, str(tmp_path), *ONE_BUCKET[:20]]
+    with subprocess.Popen(words) as writer, duckdb.connect() as session:
+        while writer.poll() is None:
+            by_duckdb = session.execute("select source, wall_s, mfu from read_parquet(?)", [files]).fetchall()
+            by_polars = (
+                pl.scan_parquet(files, hive_partitioning=False).select("source", "wall_s", "mfu").collect().rows()
+            )
+            for rows in (by_duckdb, by_polars):
+                turns = {turn for _, *both in rows for turn in both}
+                assert len(turns) <= 1, "rows of one version"
+                assert len({source for source, *_ in rows}) == len(rows) == sum(1 + turn % 20 for turn in turns)
+            seen += 1
+    assert writer.returncode == 0
+    assert seen > 5
+
+
+def test_versions_that_nobody_can_be_reading_any_more_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path), create=True)
+    logs = ONE_BUCKET[:30]
+    rows = [{"log": name, "source": name, "run_index": 0, "verdict_text": name * 20} for name in logs]
+
+    def written() -> int:
+        store.replace(logs, {"runs": rows})
+        (file,) = (tmp_path / "runs" / f"bucket={bucket_of(logs[0])}").glob("*.parquet")
+        return file.stat().st_size
+
+    once = written()
+    assert written() > 1.5 * once
+    for now in range(10):
+        monkeypatch.setattr(store_module.time, "time", lambda now=now: 4e9 + 1000 * now)
+        assert written() < 5 * once
+    assert len(in_store(tmp_path)) == len(logs)
 
 
 def test_what_is_no_store_is_one_clear_error(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.faulty_proxy import faulty  # noqa: E402
-from tests.fleets import a_chain, a_fleet  # noqa: E402
+from tests.fleets import a_chain, a_fleet, a_sweep  # noqa: E402
 
 from stepwatch.fleet import likes  # noqa: E402
 from stepwatch.fleet.collect import CollectRequest, collect  # noqa: E402
@@ -77,25 +77,26 @@ def chains(count: int) -> Iterator[tuple[str, str]]:
 
 def fleets(count: int) -> Iterator[tuple[str, str]]:
     """Planted fleets, by what a store tells of their runs."""
-    named = dict.fromkeys(("node", "day", ""), 0)
+    named = dict.fromkeys(("node", "day", "", "sweep"), 0)
     for kind in named:
         for seed in range(1000, 1000 + count):
-            planted = a_fleet(seed, kind)
+            planted = a_sweep(seed) if kind == "sweep" else a_fleet(seed, kind)
             rows = []
             for run in planted.runs:
                 started = run["started"]
                 assert isinstance(started, datetime)
                 told = {
                     "work": run["work"], "node": run["node"], "step_s_mid": run["step_s"],
-                    "torch_version": run["torch"],
+                    "torch_version": run["torch"], "dropout": run.get("dropout"),
                     "started_at": started.replace(tzinfo=UTC).timestamp(), "source": run["source"], "wall_s": 3600.0,
                 }  # fmt: skip
                 rows.append({**dict.fromkeys(likes.COLUMNS), **told})
             found = [(each.kind, each.name) for each in likes.find_suspects(rows) if each.kind != "run"]
-            named[kind] += found == ([(kind, planted.name)] if kind else [])
+            named[kind] += found == ([(kind, planted.name)] if planted.kind else [])
     yield f"{count} fleets with a bad node: it alone is named", f"{named['node']} of {count}"
     yield f"{count} fleets with a regression: it alone is named, with its day", f"{named['day']} of {count}"
     yield f"{count} healthy fleets: neither is named", f"{named['']} of {count}"
+    yield f"{count} fleets with a sweep of other speeds: neither is named", f"{named['sweep']} of {count}"
 
 
 # --- faults -----------------------------------------------------------------------------------------------------

@@ -130,6 +130,32 @@ def a_fleet(seed: int, kind: str = "") -> Planted:
     return Planted(runs, kind, named)
 
 
+def a_sweep(seed: int) -> Planted:
+    """A healthy fleet in which somebody tries values of a setting that changes the speed of one kind of work.
+
+    The values come in any order, in turns, or one after the other. Logs may not tell the setting; but two values one
+    after the other, all that the fleet does, are a regression for whoever does not know of them.
+    """
+    rng = random.Random(seed)
+    runs = a_fleet(seed).runs
+    works = sorted({str(run["work"]) for run in runs})
+    work = rng.choice(works)
+    swept = [run for run in runs if run["work"] == work]
+    speeds = sorted(rng.uniform(1.0, 1.6) for _ in range(rng.randint(2, 5)))
+    order = rng.choice(("any", "in turns", "one after the other"))
+    told = rng.random() < 0.5 or (order == "one after the other" and len(works) == 1 and len(speeds) == 2)
+    turn = rng.randint(2, 15)
+    for number, run in enumerate(swept):
+        value = {
+            "any": rng.randrange(len(speeds)),
+            "in turns": number // turn % len(speeds),
+            "one after the other": number * len(speeds) // len(swept),
+        }[order]
+        run["step_s"] = float(str(run["step_s"])) * speeds[value]
+        run["dropout"] = value / 10 if told else None
+    return Planted(runs, "", "")
+
+
 def write_fleet(planted: Planted, top: Path) -> None:
     """The same as short logs, which name their node and version."""
     for run in planted.runs:

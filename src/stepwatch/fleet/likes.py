@@ -23,6 +23,7 @@ LEAST_SLOWER = 0.03  # less is not worth a ticket
 SINGLE_SLOWER = 0.10  # one run alone
 FAR = 4.0  # standard deviations: of a hundred nodes of a healthy fleet none in three hundred is that far
 FAR_ALONE = 6.0  # one run of ten thousand, whose times are not quite normal
+MOST_BESIDE = 0.25  # of runs on the other side of what is said of them: with more, two speeds go on side by side
 CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
 MAD_TO_SIGMA = 1.4826
 MEDIAN_ERROR = 1.2533  # of a median, over that of a mean
@@ -143,9 +144,20 @@ def _outliers(like: Pairs, place_of: Any, kind: str) -> Iterator[Suspect]:
         doubt = max(between, MEDIAN_ERROR * within / math.sqrt(len(there)))
         shift = medians[place] - float(np.median(others))
         slower = math.exp(shift) - 1
-        if slower >= LEAST_SLOWER and shift > FAR * doubt:
+        if slower >= LEAST_SLOWER and shift > FAR * doubt and _ranks_high(residuals, place):
             rest = [run for run, _ in like if place_of(run) != place]
             yield _suspect(kind, place, slower, [run for run, _ in there], rest)
+
+
+def _ranks_high(residuals: Mapping[str, Floats], place: str) -> bool:
+    """By the test of Mann and Whitney, as far as so few runs can show it. Where runs have several speeds by choice, as
+    in a sweep, the median of some is one of these by chance."""
+    rest = np.concatenate([values for other, values in residuals.items() if other != place])
+    own, others = len(residuals[place]), len(rest)
+    pairs, ranks = own * others, np.concatenate((residuals[place], rest)).argsort().argsort()[:own]
+    score, most = float(ranks.sum()) - own * (own - 1) / 2 - pairs / 2, pairs / 2
+    sigma = math.sqrt(pairs * (own + others + 1) / 12)
+    return score > min(FAR * sigma, (1 - MOST_BESIDE) * most)
 
 
 # --- from a day on ----------------------------------------------------------------------------------------------
@@ -172,7 +184,32 @@ def _change(like: Pairs) -> _Change | None:
         if chance > CHANGE_CHANCE or math.exp(shift) - 1 < LEAST_SLOWER:
             return None
         found = _Change(dated[split][0]["started_at"], shift)
-    return found
+    return found if found is not None and _is_regression(dated, found) else None
+
+
+def _is_regression(dated: Pairs, change: _Change) -> bool:
+    """Not a sweep, whose runs are slow by choice: a level for most kinds of work, that stays and is the only one."""
+    works: dict[str, tuple[list[float], list[float]]] = {}
+    for run, residual in dated:
+        works.setdefault(run["work"], ([], []))[change.is_after(run)].append(residual)
+    medians = {
+        work: np.array([*map(np.median, sides)]) for work, sides in works.items() if min(map(len, sides)) >= LEAST_RUNS
+    }
+    middles = {work: float(both.mean()) for work, both in medians.items() if both[1] - both[0] > change.shift / 2}
+    slower = [(run, residual - middles[run["work"]]) for run, residual in dated if run["work"] in middles]
+    before, after = ([pair for pair in slower if change.is_after(pair[0]) is late] for late in (False, True))
+    for side, sign in ((before, 1), (after, -1)):
+        residuals = np.array([residual for _, residual in side])
+        if not len(residuals) or np.mean(sign * residuals > 0) > MOST_BESIDE:
+            return False
+        split, chance = _split(residuals)
+        further = abs(float(np.median(residuals[split:]) - np.median(residuals[:split])))
+        if chance < CHANGE_CHANCE and math.exp(further) - 1 > LEAST_SLOWER:
+            return False
+    told = {column for column, *_ in _changes([run for run, _ in after], [run for run, _ in before])}
+    if told & {*VERSIONS}:
+        return True
+    return 2 * len(middles) > len(medians) and not (told and len(middles) == 1)
 
 
 def _split(residuals: Floats) -> tuple[int, float]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.fleets import Planted, a_fleet
+from tests.fleets import Planted, a_fleet, a_sweep
 
 from stepwatch.fleet import likes
 
@@ -19,6 +19,7 @@ def told(planted: Planted) -> list[dict[str, Any]]:
         assert isinstance(started, datetime)
         known = {
             "work": run["work"], "node": run["node"], "step_s_mid": run["step_s"], "torch_version": run["torch"],
+            "dropout": run.get("dropout"),
             "started_at": started.replace(tzinfo=UTC).timestamp(), "source": run["source"], "wall_s": 3600.0,
         }  # fmt: skip
         rows.append({**dict.fromkeys(likes.COLUMNS), **known})
@@ -39,6 +40,22 @@ def test_what_is_planted_is_named(kind: str, seed: int) -> None:
 def test_a_healthy_fleet_has_neither(seed: int) -> None:
     found = likes.find_suspects(told(a_fleet(seed)))
     assert [suspect for suspect in found if suspect.kind != "run"] == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 6, 1006, 1021, 1041, 1082])
+def test_values_of_a_setting_that_are_tried_are_neither(seed: int) -> None:
+    found = likes.find_suspects(told(a_sweep(seed)))
+    assert [suspect for suspect in found if suspect.kind != "run"] == []
+
+
+def test_a_setting_of_all_kinds_of_work_at_once_is_a_regression() -> None:
+    planted = a_fleet(2, "day")
+    rows = told(planted)
+    for row in rows:
+        row["compile"], row["torch_version"] = row["torch_version"] == "2.5.1", None
+    assert len({row["work"] for row in rows}) > 1
+    found = [suspect for suspect in likes.find_suspects(rows) if suspect.kind == "day"]
+    assert [(suspect.name, suspect.changed) for suspect in found] == [(planted.name, (("compile", "True", "False"),))]
 
 
 def test_a_bad_card_is_named_and_not_its_node() -> None:

@@ -32,9 +32,8 @@ from stepwatch.sources import (
     is_wandb_file,
     normalise,
 )
+from stepwatch.sources.contents import BLOCK_BYTES, CELL_ENDS, lines_in
 from stepwatch.sources.directories import is_collection
-from stepwatch.sources.plain_text import CELL_ENDS
-from stepwatch.sources.stored import BLOCK_BYTES, lines_in
 
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar

@@ -14,7 +14,17 @@ from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.samples import LOG_FILE
-from stepwatch.sources.contents import read_bytes
+from stepwatch.sources.contents import (
+    Stored,
+    content_of,
+    is_binary,
+    is_event_file,
+    is_sqlite,
+    is_wandb_file,
+    lines_in,
+    normalise,
+    read_bytes,
+)
 from stepwatch.sources.directories import (
     RECORD,
     event_files,
@@ -24,8 +34,6 @@ from stepwatch.sources.directories import (
     wandb_files,
     whole_record,
 )
-from stepwatch.sources.plain_text import is_binary, is_event_file, is_sqlite, is_wandb_file, normalise
-from stepwatch.sources.stored import Stored, content_of, lines_in
 
 __all__ = [
     "LARGEST_EXPANSION_BYTES",

@@ -1,20 +1,25 @@
-"""What files hold, plain or packed (gzip, xz, bzip2 and zstd, known by how they begin)."""
+"""What files hold, plain or packed, as plain lines of UTF-8; what is too long to be held stays in its file.
+
+Everything downstream sees the same thing whatever was handed in: lines ended by `\\n`, without colours,
+backspaces, carriage returns or NULs, and none behind a progress bar.
+"""
 
 from __future__ import annotations
 
+import codecs
 import io
-import zlib
+import weakref
+from bisect import bisect_right
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import chain
-from types import ModuleType
-from typing import Any, BinaryIO
+from operator import itemgetter
+from typing import IO, BinaryIO
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.sources.plain_text import normalise
+from stepwatch.patterns import Pattern
 
-# --- compressed files, expanded piece by piece ------------------------------------------------------------------
+# --- as a whole up to a limit, or in samples --------------------------------------------------------------------
 
 
 MAGIC_BYTES = 10
@@ -29,145 +34,6 @@ _BEGINNINGS = {"gzip": (b"\x1f\x8b",), "xz": (b"\xfd7zXZ\x00",), "bzip2": _BZIP2
 def packing_of(head: bytes) -> str | None:
     """How a file is compressed, by its first bytes; None where it is not."""
     return next((packing for packing, beginnings in _BEGINNINGS.items() if head.startswith(beginnings)), None)
-
-
-def parts(packing: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    """What the members hold, in pieces of bounded size; of a file that is cut or damaged what comes before."""
-    machine, damage = _machine_for(packing)
-    data = head + stream.read(READ_BYTES)
-    while data or not machine.needs_input:
-        try:
-            yield machine.decompress(data, 1 << 24)  # 16 MB at a time: a bomb must not fill the memory
-        except damage:
-            return
-        if not machine.eof:
-            data = stream.read(READ_BYTES) if machine.needs_input else b""
-            continue
-        data = machine.unused_data  # rotated logs are often several members one after the other
-        while len(data) < MAGIC_BYTES and (more := stream.read(READ_BYTES)):
-            data += more
-        if packing_of(data) != packing:
-            return
-        machine, damage = _machine_for(packing)
-
-
-def beginning(packing: str, data: bytes, size: int) -> bytes:
-    """The first bytes of what a file holds, as far as its own first bytes show."""
-    found = bytearray()
-    for part in parts(packing, data, io.BytesIO()):
-        found += part
-        if len(found) >= size:
-            break
-    return bytes(found[:size])
-
-
-def _machine_for(packing: str) -> tuple[Any, type[Exception]]:
-    """What expands one member, in the manner of lzma and bz2, and what it raises where the data is damaged.
-
-    A Python may have been built without lzma or bz2, and has its own zstd from 3.14 on.
-    """
-    try:
-        if packing == "gzip":
-            return _Gzip(), zlib.error
-        if packing == "xz":
-            lzma = import_module("lzma")
-            return lzma.LZMADecompressor(lzma.FORMAT_XZ), lzma.LZMAError
-        if packing == "bzip2":
-            return import_module("bz2").BZ2Decompressor(), OSError
-        try:
-            own = import_module("compression.zstd")
-        except ImportError:
-            package = import_module("zstandard")
-            return _Zstandard(package), package.ZstdError
-        return own.ZstdDecompressor(), own.ZstdError
-    except ImportError as error:
-        raise UnreadableInput(
-            Message("the log is compressed with {name:word}, which this Python cannot expand", {"name": packing}),
-            Message("expand it yourself and give the plain log, or for zstd install the package zstandard"),
-        ) from error
-
-
-# --- the machines -----------------------------------------------------------------------------------------------
-
-
-class _Gzip:
-    """zlib's machine in the manner of those of lzma and bz2, which keep what they have not expanded yet."""
-
-    def __init__(self) -> None:
-        self._machine = zlib.decompressobj(wbits=31)
-        self._more = False
-
-    @property
-    def eof(self) -> bool:
-        return self._machine.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._machine.unused_data
-
-    @property
-    def needs_input(self) -> bool:
-        return not (self._more or self._machine.unconsumed_tail)
-
-    def decompress(self, data: bytes, most: int) -> bytes:
-        data = self._machine.unconsumed_tail + data
-        before = self._machine.copy()
-        try:
-            found = self._machine.decompress(data, most)
-        except zlib.error:
-            found = _before_the_damage(before, data, most)
-            if not found:
-                raise
-            return found  # asked again, the machine raises
-        self._more = len(found) >= most
-        return found
-
-
-def _before_the_damage(machine: zlib._Decompress, data: bytes, most: int) -> bytes:
-    """Byte by byte, so that only what follows the first wrong one is lost."""
-    found = bytearray()
-    for place in range(len(data)):
-        try:
-            found += machine.decompress(data[place : place + 1])
-        except zlib.error:
-            break
-        if len(found) >= most:
-            break
-    return bytes(found)
-
-
-class _Zstandard:
-    """That of the package zstandard. It does not stop within what it was given, so it is given little at a time."""
-
-    _FED_BYTES = 1 << 9  # four bytes may stand for a block of 128 KiB: this for 16 MiB
-
-    def __init__(self, module: ModuleType) -> None:
-        self._machine = module.ZstdDecompressor().decompressobj()
-        self._waiting = b""
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._machine.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._machine.unused_data) + self._waiting
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._waiting
-
-    def decompress(self, data: bytes, most: int) -> bytes:
-        waiting = self._waiting + data
-        found, place = bytearray(), 0
-        while place < len(waiting) and not self.eof and len(found) < most:
-            found += self._machine.decompress(waiting[place : place + self._FED_BYTES])
-            place += self._FED_BYTES
-        self._waiting = waiting[place:]
-        return bytes(found)
-
-
-# --- as a whole up to a limit, or in samples --------------------------------------------------------------------
 
 
 def read_bytes(stream: BinaryIO, limit: int) -> bytes:
@@ -191,6 +57,8 @@ def read_parts(stream: BinaryIO, limit: int) -> Iterator[bytes]:
     # A pipe, a device or a packed file: its size is unknown.
     pieces = chain((head,), iter(lambda: stream.read(READ_BYTES), b""))
     if packing is not None:
+        from stepwatch.sources.packed import parts  # most logs are plain
+
         # A file cut short gives what it holds: a running job's log is often such.
         expanding = parts(packing, head, stream)
         first = next(expanding, None)
@@ -211,24 +79,36 @@ def head_of(path: str, size: int) -> bytes:
     """The first bytes of a file as lines, expanded where it is packed. Raises OSError."""
     with open(path, "rb") as stream:
         data = stream.read(size)
+    return normalise(_beginning(data, 8 * size))
+
+
+def _beginning(data: bytes, size: int) -> bytes:
+    """The first bytes of what a packed file holds, as far as its own first bytes show; a plain one's are these."""
     packing = packing_of(data)
-    return normalise(data if packing is None else beginning(packing, data, 8 * size))
+    if packing is None:
+        return data
+    from stepwatch.sources.packed import parts
+
+    found = bytearray()
+    for part in parts(packing, data, io.BytesIO()):
+        found += part
+        if len(found) >= size:
+            break
+    return bytes(found[:size])
 
 
 def samples_of(path: str, size: int) -> Iterator[bytes]:
     """The beginning of a file as lines, of that size, then a little of its end and places between. Raises OSError."""
     with open(path, "rb") as stream:
-        data = stream.read(size)
-        packing = packing_of(data)
-        if packing is not None:  # its end cannot be had without all that comes before
-            data = beginning(packing, data, 8 * size)
+        head = stream.read(size)
+        data = _beginning(head, 8 * size)
         yield normalise(data)
         if len(data) < size:
             return
         whole: BinaryIO = stream
-        if packing is not None:
+        if packing_of(head) is not None:  # its end cannot be had without all that comes before
             stream.seek(0)
-            whole = io.BytesIO(beginning(packing, stream.read(8 * size), 64 * size))
+            whole = io.BytesIO(_beginning(stream.read(8 * size), 64 * size))
         length = whole.seek(0, io.SEEK_END)
         places, sample_bytes = 8, 1 << 15
         for number in range(places, 0, -1):
@@ -241,3 +121,276 @@ def too_large(limit: int) -> TooLarge:
         Message("the log is larger than {limit:size}", {"limit": limit}),
         Message("cut out the part you want explained, or raise the limit with --max-size"),
     )
+
+
+# --- as plain lines ---------------------------------------------------------------------------------------------
+
+
+# Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
+_LINE_ABOVE = Pattern(rb"\x1b\[\d{0,2}A(?=[^\r\n\x1b])")  # what is printed behind a bar that was drawn below
+_ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
+_ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Nobody but the recorder writes these keys and no spaces.
+_LINE_OF_RECORD = Pattern(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
+# tqdm's bar where something stands behind it: it ends no line, so that the program's next one may. No part of the
+# pattern reaches over the mark that a bar begins with, so that any text costs its length.
+_BAR = Pattern(
+    rb"\d%\|[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
+    rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\](?=[\w{\[(<*=#>+-])"
+)
+_CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
+LONGEST_HALF_LINE = 1 << 16
+_TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
+
+
+def normalise(data: bytes) -> bytes:
+    """Any bytes that hold a log, as plain lines; files that are no text as they are. Never raises."""
+    if is_binary(data):
+        return data
+    data = to_utf8(data)
+    if is_document(data):
+        from stepwatch.sources.documents import unpack  # few logs are in a notebook
+
+        data = unpack(data)
+    return to_lines(data)
+
+
+def is_event_file(data: bytes) -> bool:
+    """Whether it begins with the first record of a TensorBoard event file: a time, and the version."""
+    return data[12:13] == b"\t" and b"brain.Event:" in data[20:64]
+
+
+def is_wandb_file(data: bytes) -> bool:
+    return data.startswith(b":W&B")
+
+
+def is_sqlite(data: bytes) -> bool:
+    return data.startswith(b"SQLite format 3\0")
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether it is a file of records, without lines."""
+    return is_event_file(data) or is_wandb_file(data) or is_sqlite(data)
+
+
+def to_utf8(data: bytes) -> bytes:
+    encoding = encoding_of(data)
+    return data if encoding is None else data.decode(encoding, "replace").encode("utf-8", "replace")
+
+
+def encoding_of(data: bytes) -> str | None:
+    """What a text is written in, by how it begins; None for UTF-8 and what is like it."""
+    for mark, encoding in _ENCODINGS:
+        if data.startswith(mark):
+            return encoding
+    # UTF-16 that lost its mark, as when a PowerShell log was cut in two: every other byte is NUL.
+    sample = data[:2000]
+    if len(sample) > 20 and sample[1::2].count(0) > 0.8 * len(sample) / 2 > sample[0::2].count(0):
+        return "utf-16-le"
+    if len(sample) > 20 and sample[0::2].count(0) > 0.8 * len(sample) / 2 > sample[1::2].count(0):
+        return "utf-16-be"
+    return None
+
+
+def to_lines(data: bytes) -> bytes:
+    if codecs.BOM_UTF8 in data:  # also in the middle, where files were put together
+        data = data.replace(codecs.BOM_UTF8, b"")
+    if any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
+        if b"\x1b" in data:
+            data = _ANSI.sub(b"", _LINE_ABOVE.sub(b"\n", data))
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\x08" in data:
+            data = b"\n".join(_overstrike(line) if b"\x08" in line else line for line in data.split(b"\n"))
+        data = data.translate(None, _CONTROLS)
+    if b"<" in data and b"%|" in data:  # what was printed behind a progress bar on a line of its own
+        data = _BAR.sub(rb"\g<0>\n", data)
+    return data
+
+
+def end_of_lines(data: bytes) -> int:
+    """The place behind the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
+    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+
+
+class Lines:
+    """Bytes in any pieces to whole plain lines; of one that is too long both ends are kept."""
+
+    def __init__(self, longest: int = LONGEST_HALF_LINE) -> None:
+        self._longest = longest
+        self._begun = False
+        self._held = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        if not self._begun:
+            data = self._held + data
+            if len(data) < 64 and b"\n" not in data:  # too little to tell the encoding by
+                self._held = data
+                return b""
+            encoding = encoding_of(data)
+            self._decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding is not None else None
+            self._begun, self._held = True, b""
+        if self._decoder is not None:
+            data = self._decoder.decode(data).encode("utf-8", "replace")
+        cut = end_of_lines(data)
+        whole, rest = (self._held + data[:cut], data[cut:]) if cut else (b"", self._held + data)
+        half = self._longest // 2
+        # A line without an end is no log's own; both its ends are enough to see whether an iteration is in it.
+        self._held = rest if len(rest) <= self._longest else rest[:half] + rest[-half:]
+        return to_lines(whole)
+
+    def rest(self) -> bytes:
+        """What was held back; the next bytes are those of a new text."""
+        rest = to_lines(self._held if self._begun else to_utf8(self._held))
+        self._begun, self._held, self._decoder = False, b"", None
+        return rest
+
+    def end(self) -> bytes:
+        """The same as a whole line."""
+        rest = self.rest()
+        return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
+
+
+def _overstrike(line: bytes) -> bytes:
+    """What a terminal shows after backspaces: the byte before each is taken back."""
+    shown = bytearray()
+    for byte in line:
+        if byte != 8:
+            shown.append(byte)
+        elif shown:
+            shown.pop()
+    return bytes(shown)
+
+
+CELL_ENDS = "--- end of cell ---"
+"""A line behind the output of each cell of a notebook: what follows is of another program."""
+
+
+def is_document(data: bytes) -> bool:
+    """Whether it is a notebook file or Kaggle's JSON log. The recorder's file is JSON too, line by line."""
+    head = data[:4000].lstrip()
+    if head.startswith(b"["):
+        return b'"stream_name"' in head
+    return head.startswith(b"{") and not _LINE_OF_RECORD.match(data) and b'"cells"' in data
+
+
+# --- too long to be held: read block by block whenever it is asked for ------------------------------------------
+
+
+WHOLE_BYTES = 1 << 25
+"""A text up to this is held as a whole: 32 MB."""
+BLOCK_BYTES = 1 << 22
+LONGEST_LINE = 1 << 24
+"""A longer one comes in pieces: no log's own is."""
+
+
+class Stored:
+    """Plain lines of a file that is kept open, as it was when it was opened: what is added later is not read."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        self._stream, self._limit = stream, limit
+        self._size = stream.seek(0, io.SEEK_END)
+        head = self.read(0, 1 << 12)
+        self._is_plain = packing_of(head) is None and encoding_of(head) is None
+        self._begins = [(0, 0)]  # line and place of the blocks that were read, where one can go back to them
+        self._last: tuple[int, bytes] | None = None
+        self._going: tuple[int, Iterator[tuple[int, bytes]]] | None = None
+        weakref.finalize(self, stream.close)
+
+    def blocks(self, line: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Whole lines, with the number of the first, from the block on that holds this line."""
+        if self._last is not None and self._last[0] <= line:
+            yield self._last
+            return
+        found: tuple[int, bytes] | None = None
+        for found in self._plain_blocks(line) if self._is_plain else self._other_blocks():
+            if found[0] + lines_in(found[1]) > line:
+                yield found
+        self._last = found
+
+    def block_with(self, line: int) -> tuple[int, bytes]:
+        """The block that holds this line, with the number of its first; asked in order, a packed file is read once."""
+        if self._is_plain or self._going is None or line < self._going[0]:
+            self._going = 0, self.blocks(line)
+        for number, block in self._going[1]:
+            self._going = number, self._going[1]
+            if number + lines_in(block) > line:
+                return number, block
+        return line, b""
+
+    def read(self, place: int, size: int) -> bytes:
+        """Bytes of the file, whoever else reads it meanwhile."""
+        self._stream.seek(place)
+        return self._stream.read(max(min(size, self._size - place), 0))
+
+    def _plain_blocks(self, line: int) -> Iterator[tuple[int, bytes]]:
+        """Of a file whose bytes are those of its text, so that one can begin anywhere."""
+        number, place = self._begins[bisect_right(self._begins, line, key=itemgetter(0)) - 1]
+        while data := self.read(place, BLOCK_BYTES):
+            while not end_of_lines(data) and len(data) < min(LONGEST_LINE, self._size - place):
+                data += self.read(place + len(data), BLOCK_BYTES)
+            if place + len(data) < self._size:
+                data = data[: end_of_lines(data) or len(data)]
+            if place > self._begins[-1][1]:
+                self._begins.append((number, place))
+            block = to_lines(data)
+            yield number, block
+            number, place = number + lines_in(block), place + len(data)
+
+    def _other_blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Of one that is packed, or in another encoding: always from its beginning."""
+        lines, number = Lines(LONGEST_LINE), 0
+        texts = (lines.feed(data) for data in read_parts(io.BufferedReader(_Again(self)), self._limit))
+        for block in chain(texts, (lines.rest() for _ in range(1))):
+            if block:
+                yield number, block
+                number += lines_in(block)
+
+
+class _Again(io.RawIOBase):
+    """The file from its beginning."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored, self._place = stored, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: bytearray | memoryview) -> int:  # type: ignore[override]
+        data = self._stored.read(self._place, len(target))
+        target[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+def content_of(stream: BinaryIO, limit: int) -> bytes | Stored:
+    """What a file, a pipe or a device holds as plain lines: in memory, or where that is long as it is stored."""
+    parts = read_parts(stream, limit)
+    start, size = [], 0
+    for part in parts:
+        start.append(part)
+        size += len(part)
+        if size > WHOLE_BYTES:
+            break
+    head = b"".join(start)
+    if size <= WHOLE_BYTES:
+        return normalise(head)
+    if is_binary(head) or is_document(head):  # these are read as a whole
+        return normalise(b"".join((head, *parts)))
+    if stream.seekable() and stream.seek(0, io.SEEK_END):
+        return Stored(stream, limit)
+    import tempfile  # few logs are long pipes
+
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 (Stored closes it)
+    kept.writelines(chain((head,), parts))
+    return Stored(kept, limit)
+
+
+def lines_in(block: bytes) -> int:
+    return block.count(b"\n") + (block != b"" and not block.endswith(b"\n"))

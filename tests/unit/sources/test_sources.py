@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 
 from stepwatch.errors import TooLarge, UnreadableInput
-from stepwatch.sources import contents, from_file, from_stdin, from_text, normalise
+from stepwatch.sources import from_file, from_stdin, from_text, normalise, packed
 
 LINE = "iter 10: loss 4.2000, time 168.60ms, mfu 3.21%"
 LOG = f"step 0: train loss 4.3000, val loss 4.3100\n{LINE}\n"
@@ -153,7 +153,7 @@ def test_gz_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 7, 64, 65])
 def test_gz_members_are_found_wherever_a_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(contents, "READ_BYTES", size)
+    monkeypatch.setattr(packed, "READ_BYTES", size)
     data = b"".join(gzip.compress(f"{LINE} {i}\n".encode()) for i in range(50))
     assert from_file(a_file(tmp_path, data)).text.count(b"\n") == 50
 

@@ -20,8 +20,8 @@ from stepwatch.errors import NoIterations, TooLarge
 from stepwatch.presenters import View, render
 from stepwatch.readers import detect, read, records
 from stepwatch.readers.refusals import fault_of
-from stepwatch.sources import Source, from_file, from_stdin, stored
-from stepwatch.sources.stored import Stored
+from stepwatch.sources import Source, contents, from_file, from_stdin
+from stepwatch.sources.contents import Stored
 
 LOG = a_log(Truth(max_iters=4000, log_interval=1, eval_interval=500, stall_share=0.01))
 OTHER = "".join(
@@ -42,9 +42,9 @@ DRESSES: dict[str, Callable[[str], bytes]] = {
 
 @pytest.fixture(autouse=True)
 def _everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "WHOLE_BYTES", 1000)
-    monkeypatch.setattr(stored, "BLOCK_BYTES", 3000)
-    monkeypatch.setattr(stored, "LONGEST_LINE", 20_000)
+    monkeypatch.setattr(contents, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(contents, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(contents, "LONGEST_LINE", 20_000)
 
 
 def a_file(tmp_path: Path, data: bytes) -> Source:
@@ -74,7 +74,7 @@ def test_its_text_is_that_of_one_in_memory(tmp_path: Path, dress: str) -> None:
 def test_it_is_explained_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dress: str) -> None:
     answers = []
     for longest in (1 << 25, 1000):
-        monkeypatch.setattr(stored, "WHOLE_BYTES", longest)
+        monkeypatch.setattr(contents, "WHOLE_BYTES", longest)
         (tmp_path / "train.log").write_bytes(DRESSES[dress](OTHER + LOG))
         report = explain(ExplainRequest(logs=(str(tmp_path / "train.log"),)))
         answers.append([render(report, form, "en", View(full=True)) for form in ("json", "terminal")])

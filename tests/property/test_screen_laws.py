@@ -20,16 +20,17 @@ from stepwatch.presenters.screen import (
     Line,
     Row,
     fitted,
+    held,
     printable,
     shortened,
     shown,
     stacked,
     table_lines,
     table_widths,
+    wrapped,
 )
 from stepwatch.presenters.text_chart import shared_out, text_chart
 from stepwatch.presenters.thinning import stretches
-from stepwatch.presenters.typesetting import held, wrapped
 
 widths = st.integers(NARROWEST, WIDEST)
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60)

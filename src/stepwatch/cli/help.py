@@ -13,7 +13,7 @@ from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.presenters.typesetting import cell_width, padded, wrapped
+from stepwatch.presenters.screen import cell_width, padded, wrapped
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 

@@ -16,8 +16,8 @@ from stepwatch.presenters import vega
 from stepwatch.presenters.document import Table, cells, time, time_range, word
 from stepwatch.presenters.plan_sentences import parts
 from stepwatch.presenters.run_sentences import PART_NAMES, PartRow, part_rows, share_text
+from stepwatch.presenters.screen import held
 from stepwatch.presenters.text_chart import shared_out
-from stepwatch.presenters.typesetting import held
 from stepwatch.presenters.vega import Plot, rounded
 from stepwatch.units import Interval
 

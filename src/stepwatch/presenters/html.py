@@ -18,8 +18,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
 from stepwatch.presenters.document import all_blocks, text_and_code
-from stepwatch.presenters.screen import printable
-from stepwatch.presenters.typesetting import cell_width, held, wrapped_words
+from stepwatch.presenters.screen import cell_width, held, printable, wrapped_words
 from stepwatch.presenters.vega import Spec
 
 if TYPE_CHECKING:

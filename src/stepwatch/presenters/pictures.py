@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
-from stepwatch.presenters.typesetting import wrapped
+from stepwatch.presenters.screen import wrapped
 from stepwatch.presenters.vega import UNSEEN, Plot, Spec
 
 WIDTH = 720

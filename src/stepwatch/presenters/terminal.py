@@ -20,14 +20,17 @@ from stepwatch.presenters.screen import (
     Line,
     Row,
     Side,
+    cell_width,
+    cut,
     fitted,
+    padded,
     shown,
     stacked,
     table_lines,
     table_widths,
     width_of_output,
+    wrapped,
 )
-from stepwatch.presenters.typesetting import cell_width, cut, padded, wrapped
 
 LEAST_CHART_HEIGHT = 3  # lines; 5 where the first screen has room, 7 in the full report
 _MARKS = {

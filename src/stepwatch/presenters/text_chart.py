@@ -14,8 +14,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
 from stepwatch.presenters.run_sentences import PART_MARKS, PartRow, share_text
-from stepwatch.presenters.screen import MARK_STYLES, Line
-from stepwatch.presenters.typesetting import cell_width, padded, wrapped
+from stepwatch.presenters.screen import MARK_STYLES, Line, cell_width, padded, wrapped
 
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 _APART = math.log(2.0)  # noise stays below it, and no row holds steps and what takes longer than twice as long

@@ -11,7 +11,7 @@ from tests.commands import stepwatch
 from stepwatch.cli import COMMANDS, main
 from stepwatch.cli.help import Option
 from stepwatch.i18n import LANGUAGES, say
-from stepwatch.presenters.typesetting import cell_width
+from stepwatch.presenters.screen import cell_width
 
 TRANSLATED = [language for language in LANGUAGES if language != "en"]
 PAGES = [(), *((name,) for name in COMMANDS)]

@@ -28,7 +28,7 @@ from stepwatch.presenters import html as page
 from stepwatch.presenters.document import Bullets, Document, Headline, Section, Text
 from stepwatch.presenters.html import Body, body_of
 from stepwatch.presenters.run_answer import MOST_OPEN_RUNS
-from stepwatch.presenters.typesetting import held
+from stepwatch.presenters.screen import held
 from stepwatch.readers import read
 from stepwatch.report import PlanReport, Report, RunReport
 from stepwatch.run import Unread

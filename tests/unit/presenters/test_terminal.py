@@ -22,8 +22,8 @@ from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, document_of
 from stepwatch.presenters import document as doc
+from stepwatch.presenters.screen import cell_width
 from stepwatch.presenters.terminal import TerminalWriter
-from stepwatch.presenters.typesetting import cell_width
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAME_WRAPPED = ["Part                Cost", "a rather long     12.5 s", "name of a part"]

@@ -23,16 +23,14 @@ from stepwatch.analysis.statistics import (
     Levels,
     chosen,
     last_digit_s,
-    mean_of,
     median,
-    median_of,
     running_levels,
     series,
     spread,
     standard_error,
-    sum_of,
     t_quantile,
-    variance_of,
+    total,
+    variance,
     weighted_median,
 )
 from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
@@ -118,7 +116,7 @@ class _Noise(NamedTuple):
         step_s = 0.0
         if baseline is not None:
             usual, covers = baseline.time_s, phases.covers
-            step_s = baseline.noise * median_of(len(usual), lambda rows: usual[rows] * covers[rows])
+            step_s = baseline.noise * median(series(len(usual), lambda rows: usual[rows] * covers[rows]))
         return cls(math.sqrt(weight / degrees), degrees, step_s)
 
 
@@ -187,10 +185,10 @@ class _Level(NamedTuple):
         window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
         local = running_levels(chosen(run.iterations.time_s, normal), window)
         local = local.mapped(lambda times: np.maximum(times, PRINTED_STEP_S / 2))
-        usual = mean_of(len(local), local.__getitem__)
+        usual = total(local) / len(local)
         local = local.mapped(lambda times: times / usual)
         # What varies no more than the noise of the medians is no change of speed.
-        kept = max(0.0, 1 - noise**2 / window / max(variance_of(len(local), local.__getitem__), 1e-30))
+        kept = max(0.0, 1 - noise**2 / window / max(variance(local), 1e-30))
         local = local.mapped(lambda levels: 1 + kept * (levels - 1))
         # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
         # to no time at all it goes through a jump, which says nothing of what was before.
@@ -325,15 +323,18 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     if baseline is None or not normal.any():
         smallest = float(run.iterations.time_s.min())
         return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
-    times, usual, covers = chosen(run.iterations.time_s, normal), baseline.time_s.of(normal), phases.covers_of(normal)
+    times, covers = chosen(run.iterations.time_s, normal), phases.covers_of(normal)
+    usual = chosen(baseline.time_s, normal)
     heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
     iterations = float(covers.sum())
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
-    ratios = sum_of(len(times), lambda rows: np.minimum(times[rows] / usual[rows], heaviest) * covers[rows])
-    mean_ratio = max(1.0, ratios / iterations)
-    mean = sum_of(len(times), lambda rows: np.minimum(times[rows], usual[rows] * heaviest) * covers[rows]) / iterations
+    ratios = series(len(times), lambda rows: np.minimum(times[rows] / usual[rows], heaviest) * covers[rows])
+    mean_ratio = max(1.0, total(ratios) / iterations)
+    cut = series(len(times), lambda rows: np.minimum(times[rows], usual[rows] * heaviest) * covers[rows])
+    mean = total(cut) / iterations
     # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
-    few = iterations**2 < 0.5 * len(covers) * sum_of(len(covers), lambda rows: covers[rows].astype(np.float64) ** 2)
+    squares = series(len(covers), lambda rows: covers[rows].astype(np.float64) ** 2)
+    few = iterations**2 < 0.5 * len(covers) * total(squares)
     mid = mean if run.traits.schedules or few else weighted_median(times, covers)
     # The mean of a first epoch without a visible start is as good as the others.
     plain = normal | (phases.of(Phase.FIRST) & (phases.covers > 1) & (run.iterations.time_s <= mid))

@@ -14,7 +14,7 @@ from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.periods import usual_gap
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.regimes import Regimes
-from stepwatch.analysis.statistics import MEDIAN_ERROR, Series, block_medians, chosen, median, series, spread_of
+from stepwatch.analysis.statistics import MEDIAN_ERROR, Series, block_medians, chosen, median, series, spread
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import SLEEP_S, Floats, Run
@@ -120,8 +120,8 @@ def _drift(times: Floats | Series) -> float:
     logs = series(len(times), lambda rows: np.log(np.maximum(times[rows], 1e-12)))
     fifths = block_medians(logs, 5)
     change = float(fifths[-1] - fifths[0])
-    changes = spread_of(len(logs) - 1, lambda rows: logs[1:][rows] - logs[:-1][rows])
-    noise = changes / math.sqrt(2)  # from row to row: a drift is none of it
+    changes = series(len(logs) - 1, lambda rows: logs[1:][rows] - logs[:-1][rows])
+    noise = spread(changes) / math.sqrt(2)  # from row to row: a drift is none of it
     backwards = np.diff(fifths) * np.sign(change) < -0.1 * abs(change)
     if abs(change) < max(0.02, 5 * MEDIAN_ERROR * noise / math.sqrt(len(times) / 5)) or backwards.any():
         return 0.0

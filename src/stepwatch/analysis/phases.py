@@ -22,7 +22,7 @@ from stepwatch.analysis.periods import (
     multiples,
     usual_gap,
 )
-from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median
+from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median, pieces
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -312,7 +312,9 @@ class _Marks:
     def _spikes(self, baseline: Baseline) -> Mask:
         """Rows far above the baseline that nothing explains yet."""
         limit = max(SPIKE_RATIO, math.exp(SPIKE_NOISES * baseline.noise))
-        spikes = baseline.above(self.run.iterations, limit) & (self.phase == Phase.STEP)
+        spikes = self.phase == Phase.STEP
+        for rows in pieces(len(spikes)):
+            spikes[rows] &= baseline.ratio(self.run.iterations, rows) > limit
         if self.first is not None:
             spikes[self.first] = False
         return np.asarray(spikes)

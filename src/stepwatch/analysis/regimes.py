@@ -17,8 +17,9 @@ from stepwatch.analysis.statistics import (
     chosen,
     last_digit_s,
     median,
+    series,
     spread,
-    variance_of,
+    variance,
 )
 from stepwatch.run import Floats, Run
 
@@ -76,7 +77,7 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
     fifths = block_medians(times, 5)
     if len(regimes) == 1 and len(times) >= 50 and fifths[0] > 0:  # not too short for the printed digits
         change = float(fifths[-1] / fifths[0] - 1)
-        single = math.sqrt(variance_of(len(times) // 5, times.__getitem__))
+        single = math.sqrt(variance(times[: len(times) // 5]))
         noise = single / math.sqrt(len(times) / 5) / float(fifths[0])
         backwards = np.diff(fifths) * np.sign(change) < -0.2 * abs(fifths[-1] - fifths[0])
         # One that has gone back for the most part by the end has passed.
@@ -105,7 +106,8 @@ def _bounds(times: Floats | Series, smallest: float) -> list[int]:
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
     levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
     # Of a block's median: from block to block or, where these are few, from row to row.
-    single = math.sqrt(variance_of(len(times) - 1, lambda rows: _changes(times, rows)) / 2)
+    changes = series(len(times) - 1, lambda rows: np.diff(np.log(np.maximum(times[rows.start : rows.stop + 1], 1e-9))))
+    single = math.sqrt(variance(changes) / 2)
     noise = MEDIAN_ERROR * single / math.sqrt(len(times) / blocks)
     if blocks > 3:
         noise = max(noise, spread(np.diff(levels)) / math.sqrt(2))
@@ -126,11 +128,6 @@ def _bounds(times: Floats | Series, smallest: float) -> list[int]:
         if min(place - placed[-1], end - place) >= block // 2:
             placed.append(place)
     return _merged(times, [*placed, bounds[-1]], smallest)
-
-
-def _changes(times: Floats | Series, rows: slice) -> Floats:
-    """By what factor, as a logarithm, the row behind each is longer."""
-    return np.diff(np.log(np.maximum(times[rows.start : rows.stop + 1], 1e-9)))
 
 
 def _cuts(levels: Floats, fewest: int, is_change: Callable[[Floats, Floats, float], bool]) -> list[int]:

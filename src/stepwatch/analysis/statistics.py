@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ _SAMPLED, _AROUND = 1 << 16, 0.01
 
 Part = Callable[[slice], Floats]
 """The values of some rows of a column that need not be there as a whole."""
+Column: TypeAlias = "Floats | Ints | Series | Levels"
+"""What is indexed by rows, whether it is there as a whole or not."""
 
 
 def pieces(count: int) -> Iterator[slice]:
@@ -60,15 +62,11 @@ class Series:
             return self._part(slice(rows, rows + 1))[0]
         begin, end, step = rows.indices(self._count)
         if step == 1 and end - begin > PIECE:
-            return Series(end - begin, lambda own: self._part(_moved(own, begin)))
+            return Series(end - begin, lambda own: self._part(slice(own.start + begin, own.stop + begin, own.step)))
         return self._part(slice(begin, end, step))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         return np.concatenate([np.asarray(self._part(rows), dtype=dtype) for rows in pieces(self._count)])
-
-
-def _moved(rows: slice, by: int) -> slice:
-    return slice(rows.start + by, rows.stop + by, rows.step)
 
 
 def series(count: int, part: Part) -> Any:
@@ -76,7 +74,7 @@ def series(count: int, part: Part) -> Any:
     return part(slice(0, count)) if count <= PIECE else Series(count, part)
 
 
-def chosen(column: npt.NDArray[Any], rows: npt.NDArray[np.bool_]) -> Any:
+def chosen(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> Any:
     """As column[rows]; of a long column no copy, where most of its rows are chosen."""
     if len(column) <= PIECE or 4 * np.count_nonzero(rows) < 3 * len(column):
         return column[rows]
@@ -94,34 +92,32 @@ def chosen(column: npt.NDArray[Any], rows: npt.NDArray[np.bool_]) -> Any:
     return Series(len(column) - len(before), part)
 
 
-def median(values: Floats | Ints | Series) -> float:
+def median(values: Column) -> float:
     """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
-    return median_of(len(values), lambda rows: np.asarray(values[rows], dtype=np.float64))
-
-
-def median_of(count: int, part: Part) -> float:
+    count = len(values)
     if not count:
         return math.nan
-    low, high = _in_order(count, part, (count - 1) // 2, count // 2)
+    low, high = _in_order(values, (count - 1) // 2, count // 2)
     return (low + high) / 2
 
 
-def _in_order(count: int, part: Part, first: int, second: int) -> tuple[float, float]:
+def _in_order(values: Column, first: int, second: int) -> tuple[float, float]:
     """Two values that follow on each other, or are one, by their places in the order of all; nan where there is any.
 
     Of a long column only the values between two that a sample shows to be near are put in order.
     """
+    count = len(values)
     if count > PIECE:
-        sample = np.sort(part(slice(0, count, count // _SAMPLED)))
+        sample = np.sort(values[:: count // _SAMPLED])
         shares = first / count - _AROUND, second / count + _AROUND
         least, most = (float(sample[min(max(int(share * len(sample)), 0), len(sample) - 1)]) for share in shares)
         counts, between = np.zeros(3, np.int64), []
         for rows in pieces(count):
-            values = part(rows)
-            if np.isnan(values).any():
+            part = values[rows]
+            if np.isnan(part).any():
                 return math.nan, math.nan
-            counts += [np.count_nonzero(found) for found in (values < least, values == least, values == most)]
-            between.append(values[(values > least) & (values < most)])
+            counts += [np.count_nonzero(found) for found in (part < least, part == least, part == most)]
+            between.append(part[(part > least) & (part < most)])
         inside = np.sort(np.concatenate(between))
         ends = np.cumsum([counts[0], counts[1], len(inside), counts[2]])
 
@@ -134,51 +130,45 @@ def _in_order(count: int, part: Part, first: int, second: int) -> tuple[float, f
             return least, least
     ordered = np.empty(count)
     for rows in pieces(count):
-        ordered[rows] = part(rows)
+        ordered[rows] = values[rows]
     ordered.sort()  # which numpy does by vectors: faster than to look for three places
     if np.isnan(ordered[-1]):  # NaN comes last
         return math.nan, math.nan
     return float(ordered[first]), float(ordered[second])
 
 
-def sum_of(count: int, part: Part) -> float:
-    return sum(float(part(rows).sum()) for rows in pieces(count))
+def total(values: Column) -> float:
+    return sum(float(values[rows].sum()) for rows in pieces(len(values)))
 
 
-def mean_of(count: int, part: Part) -> float:
-    return sum_of(count, part) / count
+def variance(values: Column) -> float:
+    count = len(values)
+    mean = total(values) / count
+    return total(series(count, lambda rows: np.asarray((values[rows] - mean) ** 2, np.float64))) / count
 
 
-def variance_of(count: int, part: Part) -> float:
-    mean = mean_of(count, part)
-    return mean_of(count, lambda rows: (part(rows) - mean) ** 2)
-
-
-def weighted_median(values: Floats | Series, weights: Ints) -> float:
+def weighted_median(values: Column, weights: Ints) -> float:
     """Of values that stand for so many each; as the median where all stand for the same."""
     if (weights == weights[0]).all():
         return median(values)
-    values = np.asarray(values)
-    order = np.argsort(values)
-    return float(values[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
+    whole = np.asarray(values)
+    order = np.argsort(whole)
+    return float(whole[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
 
 
-def quantile(values: Floats | Series, share: float) -> float:
+def quantile(values: Column, share: float) -> float:
     """The value below which that share of the values lies."""
     place = min(int(share * len(values)), len(values) - 1)
-    return _in_order(len(values), values.__getitem__, place, place)[0]
+    return _in_order(values, place, place)[0]
 
 
-def spread(values: Floats | Series) -> float:
+def spread(values: Column) -> float:
     """Standard deviation from the median absolute deviation: a few stalls do not move it."""
-    return spread_of(len(values), values.__getitem__)
-
-
-def spread_of(count: int, part: Part) -> float:
-    if count < 2:
+    if len(values) < 2:
         return 0.0
-    middle = median_of(count, part)
-    return 1.4826 * median_of(count, lambda rows: np.abs(part(rows) - middle))  # as of a normal distribution
+    middle = median(values)
+    around = series(len(values), lambda rows: np.abs(values[rows] - middle))
+    return 1.4826 * median(around)  # as of a normal distribution
 
 
 def t_quantile(degrees: float) -> float:
@@ -211,10 +201,6 @@ class Levels:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         return np.asarray(self._values[self._of_row], dtype=dtype)
 
-    def of(self, rows: npt.NDArray[np.bool_]) -> Levels:
-        """Of these rows alone."""
-        return Levels(self._values, self._of_row[rows])
-
     def mapped(self, to: Callable[[Floats], Floats]) -> Levels:
         return Levels(to(self._values), self._of_row)
 
@@ -241,7 +227,7 @@ class Levels:
         return np.asarray(np.interp(asked, near, self[near - np.searchsorted(others, near)]))
 
 
-def running_levels(values: Floats | Series, window: int, most_points: int = 2_000, least: float = -math.inf) -> Levels:
+def running_levels(values: Column, window: int, most_points: int = 2_000, least: float = -math.inf) -> Levels:
     """The median of the values around each one, which are at least so much; one for a few neighbours in long series."""
     count = len(values)
     window = min(window, count) | 1
@@ -261,7 +247,7 @@ def running_levels(values: Floats | Series, window: int, most_points: int = 2_00
     return Levels(medians, of_row[:count])
 
 
-def block_medians(values: Floats | Series, blocks: int) -> Floats:
+def block_medians(values: Column, blocks: int) -> Floats:
     """Medians of consecutive blocks of nearly equal size."""
     edges = np.linspace(0, len(values), min(blocks, len(values)) + 1).astype(int)
     if len(values) > PIECE:
@@ -276,7 +262,7 @@ def block_medians(values: Floats | Series, blocks: int) -> Floats:
     return medians
 
 
-def standard_error(values: Floats | Series) -> float:
+def standard_error(values: Column) -> float:
     """Of the median of a series that may wander: the larger of what independence and its blocks say."""
     count = len(values)
     if count < 2:
@@ -304,13 +290,6 @@ class Baseline(NamedTuple):
     def ratio(self, iterations: Iterations, rows: Any) -> Floats:
         return np.asarray(iterations.time_s[rows] / self.time_s[rows])
 
-    def above(self, iterations: Iterations, limit: float) -> npt.NDArray[np.bool_]:
-        """Which of the rows take more than so many times as long."""
-        found = np.empty(len(iterations), bool)
-        for rows in pieces(len(iterations)):
-            found[rows] = self.ratio(iterations, rows) > limit
-        return found
-
 
 def last_digit_s(run: Run, covers: Ints) -> float:
     """What the last printed digit is worth in the time of a step: two times that are no further apart may be equal."""
@@ -334,7 +313,7 @@ def baseline_of(iterations: Iterations, normal: np.ndarray, digit_s: float = PRI
         return None
     times, least = chosen(iterations.time_s, normal), digit_s / 2  # what is shorter is printed as nothing
     local = running_levels(times, WINDOW, least=least)
-    middle = median_of(len(times), lambda rows: np.maximum(times[rows], least))
+    middle = median(series(len(times), lambda rows: np.maximum(times[rows], least)))
     rounding = 0.3 * digit_s / middle  # of a digit, as a standard deviation
     noise = spread(series(len(times), lambda rows: np.log(np.maximum(times[rows], least) / local[rows])))
     return Baseline(time_s=local.spread_over(normal), noise=max(noise, rounding))

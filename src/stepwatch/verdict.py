@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,6 @@ from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import SPIKE_NOISES, SPIKE_RATIO, Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median, pieces
-from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
 from stepwatch.run import FaultKind, Timing
@@ -100,10 +99,6 @@ class Evidence(NamedTuple):
         found = self.advice.advice if self.advice is not None else ()
         return next((one for one in found if (one.rule in rules if rules else one.remedy)), None)
 
-    @property
-    def last_saved(self) -> int | None:
-        return max((save.at for save in self.analysis.run.checkpoints if save.at is not None), default=None)
-
 
 def judge(
     analysis: Analysis,
@@ -115,8 +110,24 @@ def judge(
 ) -> Verdict:
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
     evidence = Evidence(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
-    rules = (rule for rule, codes in _RULES if not codes or evidence.noticed(*codes))
-    return next(verdict for rule in rules if (verdict := rule(evidence)) is not None)
+    # The gravest first, with the findings of which one must be there; none where something else shows it.
+    rules: tuple[tuple[Callable[[Evidence], Verdict | None], tuple[str, ...]], ...] = (
+        (crashed, ()),
+        (diverged, ("loss_nan",)),
+        (stopped, ()),
+        (too_little, ()),
+        (asleep, ("sleep",)),
+        (stalling, ("stall", "late_data", "late_ranks")),
+        (waiting, ("data_wait",)),
+        (slow, ()),
+        (slowing, ("regime_change", "drift")),
+        (unsteady, ("regime_change", "uneven_steps")),
+        (overhead, ()),
+        (doubtful, ("impossible_figure", "few_iterations")),
+        (healthy, ()),
+    )
+    asked = (rule for rule, codes in rules if not codes or evidence.noticed(*codes))
+    return next(verdict for rule in asked if (verdict := rule(evidence)) is not None)
 
 
 # --- it ended ---------------------------------------------------------------------------------------------------
@@ -155,7 +166,7 @@ _REMEDIES = {
 }
 
 
-def _crashed(evidence: Evidence) -> Verdict | None:
+def crashed(evidence: Evidence) -> Verdict | None:
     fault, run = cause_of_end(evidence.analysis.run), evidence.analysis.run
     if fault is None or fault.kind is FaultKind.INTERRUPTED:
         return None
@@ -186,7 +197,7 @@ def _crashed(evidence: Evidence) -> Verdict | None:
     )
 
 
-def _diverged(evidence: Evidence) -> Verdict | None:
+def diverged(evidence: Evidence) -> Verdict | None:
     text = evidence.sentence("loss_nan")
     row = int(np.flatnonzero(evidence.analysis.run.iterations.number == text.params["at"])[0])
     saved = [
@@ -202,20 +213,21 @@ def _diverged(evidence: Evidence) -> Verdict | None:
     return Verdict(status=Status.DIVERGED, text=text, because=("loss_nan",), remedy=remedy, line=line)
 
 
-def _stopped(evidence: Evidence) -> Verdict | None:
+def stopped(evidence: Evidence) -> Verdict | None:
     a, fault = evidence.analysis, cause_of_end(evidence.analysis.run)
-    facts: dict[str, Any] = {
-        "last": a.forecast.last_iteration,
-        "end": a.forecast.max_iters,
-        "saved": evidence.last_saved,
-    }
-    end = a.run.settings.get("max_iters")
+    last, end, numbers = a.forecast.last_iteration, a.forecast.max_iters, a.run.iterations.number
     # A length that the reader gives is a question about the time to come, not a plan that was broken off.
-    planned = end is not None and end.origin in (Origin.LOG, Origin.CONFIG) and not _at_its_end(evidence)
+    length = a.run.settings.get("max_iters")
+    planned = length is not None and length.origin in (Origin.LOG, Origin.CONFIG) and not a.forecast.done
+    if planned and end is not None and len(numbers):  # trainers that count from 0 never print the last number
+        apart = median(np.diff(numbers)) if len(numbers) > 1 else 1.0
+        planned = bool(numbers[-1] + max(apart, 2) <= end)
     if fault is None and not planned:
         return None
+    saved = max((save.at for save in a.run.checkpoints if save.at is not None), default=None)
+    facts: dict[str, Any] = {"last": last, "end": end, "saved": saved}
     silent_s = _silent_s(evidence)
-    if fault is not None and len(a.run.iterations):
+    if fault is not None and len(numbers):
         text = Message("The run was interrupted by hand after iteration {last:n}.")
     elif fault is not None:
         text = Message("The run was interrupted by hand before its first iteration.")
@@ -232,25 +244,13 @@ def _stopped(evidence: Evidence) -> Verdict | None:
         text = Message("The log ends at iteration {last:n} of {end:n}, and no line says why.")
     else:
         return None
-    remedy = (
-        Message("Resume from the checkpoint of iteration {saved:n}.", facts)
-        if evidence.last_saved is not None
-        else None
+    return Verdict(
+        status=Status.STOPPED,
+        text=text._replace(params=facts),
+        because=evidence.noticed("ended_early"),
+        remedy=None if saved is None else Message("Resume from the checkpoint of iteration {saved:n}.", facts),
+        line=None if fault is None else fault.line + 1,
     )
-    codes = evidence.noticed("ended_early")
-    line = None if fault is None else fault.line + 1
-    text = text._replace(params=facts)
-    return Verdict(status=Status.STOPPED, text=text, because=codes, remedy=remedy, line=line)
-
-
-def _at_its_end(evidence: Evidence) -> bool:
-    """Whether no line is due any more; trainers that count from 0 never print the last number."""
-    run, forecast = evidence.analysis.run, evidence.analysis.forecast
-    numbers, end = run.iterations.number, forecast.max_iters
-    if forecast.done or end is None or not len(numbers):
-        return forecast.done
-    apart = median(np.diff(numbers)) if len(numbers) > 1 else 1.0
-    return bool(numbers[-1] + max(apart, 2) > end)
 
 
 def _silent_s(evidence: Evidence) -> float | None:
@@ -281,7 +281,7 @@ def _silent_s(evidence: Evidence) -> float | None:
 # --- too little is known ----------------------------------------------------------------------------------------
 
 
-def _too_little(evidence: Evidence) -> Verdict | None:
+def too_little(evidence: Evidence) -> Verdict | None:
     a, rows = evidence.analysis, len(evidence.analysis.run.iterations)
     evaluates = bool(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     if a.costs.how.get("step_s") == MODELLED and a.throughput.gpu is not None and rows < 2:
@@ -306,7 +306,7 @@ def _too_little(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def _doubtful(evidence: Evidence) -> Verdict | None:
+def doubtful(evidence: Evidence) -> Verdict | None:
     """Figures that cannot be: another card, or lines that may all hold an evaluation."""
     code, *_ = evidence.noticed("impossible_figure", "few_iterations")
     remedy = Message("Name the card that it really ran on.") if code == "impossible_figure" else None
@@ -316,11 +316,13 @@ def _doubtful(evidence: Evidence) -> Verdict | None:
 # --- it runs, but ----------------------------------------------------------------------------------------------
 
 
-def _with_advice(verdict: Verdict, advice: Advice | None) -> Verdict:
-    return verdict if advice is None else replace(verdict, remedy=advice.what, saves_s=advice.saves_s)
+def _running(status: Status, text: Message, because: tuple[str, ...], advice: Advice | None) -> Verdict:
+    """Of a run that goes on or has reached its end, with what to do about it."""
+    remedy, saves_s = (advice.what, advice.saves_s) if advice is not None else (None, None)
+    return Verdict(status=status, text=text, because=because, remedy=remedy, saves_s=saves_s)
 
 
-def _asleep(evidence: Evidence) -> Verdict | None:
+def asleep(evidence: Evidence) -> Verdict | None:
     slept = evidence.sentence("sleep").params
     facts = {"step": evidence.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
     message = Message(
@@ -340,10 +342,10 @@ def _regular_s(a: Analysis) -> float:
     return float(a.phases.excess_s(a.run, a.phases.regular).sum())
 
 
-def _stalling(evidence: Evidence) -> Verdict | None:
+def stalling(evidence: Evidence) -> Verdict | None:
     a, codes = evidence.analysis, evidence.noticed("stall", "late_data", "late_ranks")
     wall, regular_s = a.goodput.wall_s, _regular_s(a)
-    lost_s = a.goodput.parts_s["stall"] + late_s(a) - regular_s
+    lost_s = a.goodput.parts_s["stall"] + a.late_s - regular_s
     share = lost_s / wall if wall > 0 else 0.0
     stalled = a.phases.of(Phase.STALL)
     # What ends a run is no stall: a last save, figures. Its last three rows may share one mean of whole seconds.
@@ -361,12 +363,12 @@ def _stalling(evidence: Evidence) -> Verdict | None:
         )
         advice = evidence.advised("feed_faster", "look_at_rank")
     text = text._replace(params=facts)
-    return _with_advice(Verdict(status=Status.STALLING, text=text, because=codes), advice)
+    return _running(Status.STALLING, text, codes, advice)
 
 
-def _waiting(evidence: Evidence) -> Verdict | None:
+def waiting(evidence: Evidence) -> Verdict | None:
     """The steps wait for data, and nothing else that is known costs more."""
-    a, parts, share = evidence.analysis, evidence.analysis.goodput.parts_s, data_share(evidence.analysis)
+    a, parts, share = evidence.analysis, evidence.analysis.goodput.parts_s, evidence.analysis.data_share
     if a.costs.data_s is None or share is None or share <= OVERHEAD_SHARE:
         return None
     without_s = a.costs.step_s.mid - a.costs.data_s.mid
@@ -380,11 +382,11 @@ def _waiting(evidence: Evidence) -> Verdict | None:
         text = Message(
             "A normal iteration takes {step:time}, but the steps wait {share:pct} of their time for data.", facts
         )
-        return _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=("data_wait",)), advice)
+        return _running(Status.OVERHEAD, text, ("data_wait",), advice)
     return None
 
 
-def _slow(evidence: Evidence) -> Verdict | None:
+def slow(evidence: Evidence) -> Verdict | None:
     """The machine holds it back, where that was sampled; or it is slower than others are on this card."""
     use = evidence.analysis.machine
     for cause in use.causes if use is not None else ():
@@ -392,7 +394,7 @@ def _slow(evidence: Evidence) -> Verdict | None:
             return Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
     for code in evidence.noticed("slower_than_expected", "low_mfu"):
         advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
-        return _with_advice(Verdict(status=Status.SLOW, text=evidence.sentence(code), because=(code,)), advice)
+        return _running(Status.SLOW, evidence.sentence(code), (code,), advice)
     return None
 
 
@@ -408,7 +410,7 @@ def _levels(a: Analysis) -> list[float]:
     ]
 
 
-def _slowing(evidence: Evidence) -> Verdict | None:
+def slowing(evidence: Evidence) -> Verdict | None:
     a = evidence.analysis
     if a.run.traits.schedules or a.regimes.announced:
         return None
@@ -422,20 +424,18 @@ def _slowing(evidence: Evidence) -> Verdict | None:
             "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} at best before.",
             facts,
         )
-        return _with_advice(
-            Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("regime_change")), advice
-        )
+        return _running(Status.SLOWING, text, evidence.noticed("regime_change"), advice)
     if a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift}
         text = Message(
             "The run is gradually slowing down: iterations are {change:pct} longer in the last fifth than in the first.",
             facts,
         )
-        return _with_advice(Verdict(status=Status.SLOWING, text=text, because=evidence.noticed("drift")), advice)
+        return _running(Status.SLOWING, text, evidence.noticed("drift"), advice)
     return None
 
 
-def _unsteady(evidence: Evidence) -> Verdict | None:
+def unsteady(evidence: Evidence) -> Verdict | None:
     codes = evidence.noticed("uneven_steps")
     levels = _levels(evidence.analysis)
     if codes:
@@ -448,12 +448,10 @@ def _unsteady(evidence: Evidence) -> Verdict | None:
     else:
         return None
     codes += evidence.noticed("regime_change")
-    return _with_advice(
-        Verdict(status=Status.UNSTEADY, text=text, because=codes), evidence.advised("slow_stretch", "feed_faster")
-    )
+    return _running(Status.UNSTEADY, text, codes, evidence.advised("slow_stretch", "feed_faster"))
 
 
-def _overhead(evidence: Evidence) -> Verdict | None:
+def overhead(evidence: Evidence) -> Verdict | None:
     a, parts = evidence.analysis, evidence.analysis.goodput.parts_s
     between = parts["eval"] + parts["checkpoint"]
     wall_s = a.goodput.wall_s
@@ -474,7 +472,7 @@ def _overhead(evidence: Evidence) -> Verdict | None:
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")
         codes = evidence.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
         text = text._replace(params=facts)
-        return _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), best)
+        return _running(Status.OVERHEAD, text, codes, best)
     if a.phases.periods and _regular_s(a) > LOST_SHARE * a.goodput.wall_s:
         facts |= {"share": _regular_s(a) / a.goodput.wall_s, "period": a.phases.periods[0].every}
         text = Message(
@@ -494,7 +492,7 @@ def _overhead(evidence: Evidence) -> Verdict | None:
                 facts,
             )
         codes = evidence.noticed("periodic_slowness", "late_data")
-        return _with_advice(Verdict(status=Status.OVERHEAD, text=text, because=codes), evidence.advised("feed_faster"))
+        return _running(Status.OVERHEAD, text, codes, evidence.advised("feed_faster"))
     if (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
         facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
         text = Message(
@@ -505,21 +503,16 @@ def _overhead(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def _slowest_mean(a: Analysis) -> float:
-    """How far the longest mean of several iterations stands out; 1 where none does."""
-    if a.phases.baseline is None or a.run.traits.schedules:
-        return 1.0
-    rows = a.phases.normal & (a.phases.covers > 1)
-    largest = float(a.phases.baseline.ratio(a.run.iterations, rows).max(initial=1.0))
-    return largest if largest > max(SPIKE_RATIO, math.exp(SPIKE_NOISES * a.phases.baseline.noise)) else 1.0
-
-
-def _healthy(evidence: Evidence) -> Verdict | None:
+def healthy(evidence: Evidence) -> Verdict | None:
     a = evidence.analysis
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
-    levels = _levels(a)
+    levels, longest = _levels(a), 1.0
+    if a.phases.baseline is not None and not a.run.traits.schedules:  # of the means of several, where it stands out
+        means = a.phases.baseline.ratio(a.run.iterations, a.phases.normal & (a.phases.covers > 1))
+        longest = float(means.max(initial=1.0))
+        longest = longest if longest > max(SPIKE_RATIO, math.exp(SPIKE_NOISES * a.phases.baseline.noise)) else 1.0
     if len(levels) > 1 and a.run.traits.schedules:
         facts = {"fast": min(levels), "slow": max(levels)}
         text = Message(
@@ -579,31 +572,12 @@ def _healthy(evidence: Evidence) -> Verdict | None:
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
     elif a.run.timing is Timing.SPANS_RUN:
         text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")
-    elif (slowest := _slowest_mean(a)) > 1:
-        facts["ratio"] = slowest
+    elif longest > 1:
+        facts["ratio"] = longest
         text = Message(
             "A normal iteration takes {step:time}. Of the means that the log shows, the longest is {ratio:x} times that; the log does not say why."
         )
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
     text = text._replace(params=facts)
-    normal = evidence.noticed("speed_is_normal")
-    return _with_advice(Verdict(status=Status.HEALTHY, text=text, because=normal), evidence.advised())
-
-
-# The gravest first, with the findings of which one must be there; none where something else shows it.
-_RULES: tuple[tuple[Callable[[Evidence], Verdict | None], tuple[str, ...]], ...] = (
-    (_crashed, ()),
-    (_diverged, ("loss_nan",)),
-    (_stopped, ()),
-    (_too_little, ()),
-    (_asleep, ("sleep",)),
-    (_stalling, ("stall", "late_data", "late_ranks")),
-    (_waiting, ("data_wait",)),
-    (_slow, ()),
-    (_slowing, ("regime_change", "drift")),
-    (_unsteady, ("regime_change", "uneven_steps")),
-    (_overhead, ()),
-    (_doubtful, ("impossible_figure", "few_iterations")),
-    (_healthy, ()),
-)
+    return _running(Status.HEALTHY, text, evidence.noticed("speed_is_normal"), evidence.advised())

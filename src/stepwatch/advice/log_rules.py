@@ -16,7 +16,6 @@ from stepwatch.analysis.findings import SLEEP_RATIO, shows_events
 from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.throughput import workload_of
-from stepwatch.analysis.waiting import data_share, late_s
 from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS
@@ -123,8 +122,7 @@ def stalled_s(a: Analysis) -> float:
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     excess = a.phases.excess_s(a.run, rows)
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
-    late = late_s(a)
-    return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - late, 0.0)
+    return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - a.late_s, 0.0)
 
 
 def _improvements(a: Analysis) -> Interval | None:
@@ -176,7 +174,7 @@ def _look(rule: str, effect: Effect, what: Message, because: Message) -> Proposa
 def feed_faster(case: Case) -> Iterator[Proposal]:
     """The steps wait for their data, as a record or the trainer shows."""
     a = case.analysis
-    share = data_share(a) if a is not None else None
+    share = a.data_share if a is not None else None
     if a is None or not share:
         return
     wait, levers = a.costs.data_s, a.run.traits.levers

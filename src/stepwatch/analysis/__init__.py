@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from stepwatch.analysis import findings
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
-from stepwatch.analysis.goodput import Goodput, Split, find_goodput, split_rows, with_outside
+from stepwatch.analysis.goodput import DATA, Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import chosen, quantile
@@ -100,6 +102,21 @@ class Analysis:
         last = phases.trailing is not None and any(save.at == phases.trailing for save in saves)
         done = logged + phases.unlogged_saves + last + phases.first_saves
         return done or (len(saves) if self.run.timing in AVERAGES else 0)
+
+    @property
+    def data_share(self) -> float | None:
+        """Of the steps, how much they wait for their data."""
+        steps_s = self.goodput.steps_s
+        return self.goodput.parts_s[DATA] / steps_s if self.costs.data_s is not None and steps_s > 0 else None
+
+    @property
+    def late_s(self) -> float:
+        """Of the waiting, what made steps stall: no part of what is called stalls."""
+        if self.costs.data_s is None:
+            return 0.0
+        rows = np.flatnonzero(self.phases.of(Phase.STALL))
+        left = float((self.split.column_s("unexplained") * self.phases.covers)[rows].sum())
+        return max(float(self.phases.excess_s(self.run, rows).sum()) - left, 0.0)
 
 
 def analyse(

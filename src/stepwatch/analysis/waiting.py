@@ -62,23 +62,8 @@ def taken_off(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
     return Split(run.iterations.time_s, np.arange(len(step)), parts)
 
 
-def data_share(a: Analysis) -> float | None:
-    """Of the steps, how much they wait for their data."""
-    steps_s = a.goodput.steps_s
-    return a.goodput.parts_s[DATA] / steps_s if a.costs.data_s is not None and steps_s > 0 else None
-
-
-def late_s(a: Analysis) -> float:
-    """Of the waiting, what made steps stall: no part of what is called stalls."""
-    if a.costs.data_s is None:
-        return 0.0
-    rows = np.flatnonzero(a.phases.of(Phase.STALL))
-    left = float((a.split.column_s("unexplained") * a.phases.covers)[rows].sum())
-    return max(float(a.phases.excess_s(a.run, rows).sum()) - left, 0.0)
-
-
 def data_wait(a: Analysis) -> Iterator[Finding]:
-    share = data_share(a)
+    share = a.data_share
     if a.costs.data_s is None or share is None:
         return
     facts = {"share": share, "lost": a.goodput.parts_s[DATA], "each": a.costs.data_s.mid}

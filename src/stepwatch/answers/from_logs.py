@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepwatch.advice import advice_on_log
-from stepwatch.analysis import Analysis, analyse, restarts
+from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
 from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
@@ -224,6 +224,8 @@ def explain_runs(
     for run, later in zip(started, (*started[1:], None), strict=True):
         analysis = known.analyse(run)
         if before is not None and before.run.source == run.source:
+            from stepwatch.analysis import restarts  # few logs hold several runs
+
             analysis = replace(analysis, findings=(*analysis.findings, *restarts.findings(before, analysis)))
         before = analysis
         learned = own_runs.note(analysis.expected) if analysis.expected is not None else None

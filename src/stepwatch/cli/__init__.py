@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from stepwatch.cli.help import Option, Spoken, language_among, language_of, option, placeholders, remember_language
+from stepwatch.cli.help import LANGUAGE, Option, Spoken, language_among, language_of, option, placeholders
 from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.messages import Message
@@ -83,27 +83,23 @@ class _Commands(Spoken, click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        remember_language(ctx, args)
+        ctx.meta[LANGUAGE] = language_among(args)
         first = 2 if args[:1] == ["--lang"] else 1 if args and args[0].startswith("--lang=") else 0
         args = [*args[first : first + 1], *args[:first], *args[first + 1 :]]  # `--lang de gpus` is `gpus --lang de`
         if args[:1] == ["help"] and not os.path.lexists("help"):
             args = [word for word in args[1:2] if word in COMMANDS or nearest(word, COMMANDS)] + ["--help"]
-        if not args or (args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version")):
-            self._check_slip(args)
-            args = [DEFAULT, *args]
-        return super().parse_args(ctx, args)
-
-    def _check_slip(self, args: list[str]) -> None:
-        """A word that is no file but nearly a command. What has a suffix or a directory was meant as a file."""
         word = args[0] if args else "-"
-        if word.startswith("-") or set(word) & {".", "/", os.sep} or os.path.lexists(word):
-            return
-        for command in nearest(word, COMMANDS)[:1]:
+        if word in COMMANDS or word in ("--help", "-h", "--version"):
+            return super().parse_args(ctx, args)
+        # A word that is no file but nearly a command is a slip. What has a suffix or a directory was meant as a file.
+        may_be_file = word.startswith("-") or set(word) & {".", "/", os.sep} or os.path.lexists(word)
+        for command in () if may_be_file else nearest(word, COMMANDS)[:1]:
             meant = {"command": " ".join(map(quoted, ("stepwatch", command, *args[1:])))}
             raise UsageError(
                 Message("there is neither a command nor a file “{name:word}”", {"name": word}),
                 Message("did you mean: {command:list}", meant),
             )
+        return super().parse_args(ctx, [DEFAULT, *args])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
@@ -197,14 +193,6 @@ def _last_words(error: Exception) -> Notice:
     return Notice(what, Message("please report it with this file, which shows where: {file:list}", {"file": file.name}))
 
 
-def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        click.echo(f"stepwatch {version('stepwatch')}")
-        context.exit()
-
-
 @click.command(
     cls=_Commands,
     texts=(
@@ -216,12 +204,11 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         Message("`stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input."),
     ),
 )
-@option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
+@click.version_option(
+    package_name="stepwatch",
+    prog_name="stepwatch",
+    message="%(prog)s %(version)s",
+    cls=Option,
     help=Message("Show the version and exit."),
 )
 @option(

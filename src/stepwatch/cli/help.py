@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -15,9 +16,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.presenters.screen import cell_width, padded, wrapped
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
-
-_LANGUAGE = "stepwatch.language"
+LANGUAGE = "stepwatch.language"
 _PLACES = Pattern(r"[A-Z]+")
 # What stands for a value in usage and options. Words that are not here are the same in every language.
 _WORDS = {
@@ -58,12 +57,8 @@ def language_among(arguments: Iterable[str]) -> str | None:
     return asked[0] if asked and asked[0] in LANGUAGES else None
 
 
-def remember_language(context: click.Context, arguments: Iterable[str]) -> None:
-    context.meta.setdefault(_LANGUAGE, language_among(arguments))
-
-
 def language_of(context: click.Context) -> str:
-    return context.meta.get(_LANGUAGE) or language_from_environment()
+    return context.meta.get(LANGUAGE) or language_from_environment()
 
 
 def placeholders(text: str, language: str) -> str:
@@ -107,7 +102,7 @@ class Option(click.Option):
     """One whose meaning is a Message."""
 
     def __init__(self, *declared: Any, help: Message, **attributes: Any) -> None:
-        super().__init__(*declared, **attributes | {"help": help.in_english()})
+        super().__init__(*declared, **attributes | {"help": help.key})
         self.meaning = help
 
     def make_metavar(self, ctx: click.Context) -> str:
@@ -168,15 +163,12 @@ class Spoken(click.Command):
     allow_extra_args = True  # here they are refused in words
 
     def __init__(self, *declared: Any, texts: tuple[Message, ...], **attributes: Any) -> None:
-        said = {"help": texts[0].in_english(), "add_help_option": False}
-        super().__init__(*declared, **attributes | said)
+        super().__init__(*declared, **attributes | {"help": texts[0].key, "add_help_option": False})
         self.texts = texts
-        about = Message("Show this message and exit.")
-        flag = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_help}
-        self.params.append(Option(["-h", "--help"], **flag, help=about))
+        click.help_option("-h", "--help", cls=Option, help=Message("Show this message and exit."))(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        remember_language(ctx, args)
+        ctx.meta.setdefault(LANGUAGE, language_among(args))
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -215,11 +207,4 @@ class Command(Spoken):
         return rest
 
 
-def option(*names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
-    return click.option(*names, cls=Option, **attributes)
-
-
-def _show_help(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        click.echo(context.get_help())
-        context.exit()
+option = partial(click.option, cls=Option)

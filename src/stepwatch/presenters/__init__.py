@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from stepwatch.errors import InputError
 from stepwatch.gpus import Gpu
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from stepwatch.presenters.document import Document
     from stepwatch.presenters.html import Body
 
-    Answer = Report | PlanReport | AdviceReport | Comparison | Calibration | FleetReport | Gpu | Sequence[Gpu]
+    Answer: TypeAlias = (
+        Report | PlanReport | AdviceReport | Comparison | Calibration | FleetReport | Gpu | Sequence[Gpu]
+    )
 
 __all__ = [
     "CHARTS",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from heapq import nlargest
@@ -158,8 +157,11 @@ def _read(name: str) -> Label:
     text = _GLUED_FORM.sub(" ", _GLUED_BRAND.sub(r"\1 ", text))
     text = _MAX_Q.sub("maxq", text).replace("pci-e", "pcie")
     text = _COUNT.sub("", _ASIDE.sub(_telling_part, text))
-    text, memory_gb = _take(_MEMORY, text)
-    text, cores = _take(_CORES, text)
+    sizes: list[int | None] = []
+    for size in (_MEMORY, _CORES):
+        found = size.search(text)
+        sizes.append(int(found[1]) if found is not None else None)
+        text = text if found is None else f"{text[: found.start()]} {text[found.end() :]}"
     tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text) if token not in _NOISE]
     if "maxq" in tokens and not any("pro" in token for token in tokens):
         tokens.append("laptop")  # "RTX 3080 with Max-Q Design"; only the RTX PRO has a Max-Q desktop card
@@ -167,8 +169,11 @@ def _read(name: str) -> Label:
     words = frozenset(token for token in tokens if token in _all_words())
     forms = frozenset(token for token in tokens if _FORM.fullmatch(token))
     identity = [token for token in tokens if token not in words and token not in forms and token not in _TRAILING]
-    key = _joined([*identity, *(token for token in _TRAILING if token in tokens)])
-    return Label(key, words, forms, memory_gb, cores)
+    key = ""  # `rtx 4070 ti` and `rtx4070ti` are one; digits never run together, or `L4 0` would be an L40
+    for token in (*identity, *(token for token in _TRAILING if token in tokens)):
+        between = " " if key[-1:].isdigit() and token[0].isdigit() else ""
+        key += between + ("|" if token in _SEPARATORS else token)
+    return Label(key.strip("|"), words, forms, *sizes)
 
 
 def _telling_part(aside: re.Match[str]) -> str:
@@ -177,22 +182,6 @@ def _telling_part(aside: re.Match[str]) -> str:
     sizes = [found[0] for pattern in (_MEMORY, _CORES) for found in pattern.finditer(text)]
     tokens = _TOKEN.findall(text)
     return " ".join([" ", *sizes, *(t for t in tokens if t in _RANKS or t in _all_words() or _FORM.fullmatch(t))])
-
-
-def _take(pattern: re.Pattern[str], text: str) -> tuple[str, int | None]:
-    found = pattern.search(text)
-    if found is None:
-        return text, None
-    return f"{text[: found.start()]} {text[found.end() :]}", int(found[1])
-
-
-def _joined(tokens: Iterable[str]) -> str:
-    """`rtx 4070 ti` and `rtx4070ti` are one key; digits never run together, or `L4 0` would be an L40."""
-    key = ""
-    for token in tokens:
-        between = " " if key[-1:].isdigit() and token[0].isdigit() else ""
-        key += between + ("|" if token in _SEPARATORS else token)
-    return key.strip("|")
 
 
 def _choose(cards: list[_Card], vram_bytes: float | None, sm_count: int | None) -> Gpu:

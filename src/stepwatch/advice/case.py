@@ -191,7 +191,7 @@ class Case:
     @cached_property
     def spills(self) -> bool:
         """It does not fit by the estimator; a log must be slow too, or the estimator is wrong."""
-        return self._spilled_bytes({}) > 0 and (self.analysis is None or self.noticed("slower_than_expected"))
+        return self._spilled_s({})[0] > 0 and (self.analysis is None or self.noticed("slower_than_expected"))
 
     def cannot_set(self, lever: str) -> bool:
         """Whether the trainer is known, and has no such setting."""
@@ -346,16 +346,12 @@ class Case:
         return Interval(*sorted(ends))
 
     def _spilled_s(self, new: Mapping[str, Value]) -> list[float]:
-        """Of a step, at best, most likely and at worst."""
-        workload = self.workload_with(new)
-        moved = self._spilled_bytes(new) * (workload.micro_steps if workload is not None else 0.0)
+        """Of a step, what the bytes take that do not fit the card: at best, most likely and at worst."""
+        workload, needed = self.workload_with(new), self.vram_bytes(new)
+        if workload is None or needed is None or self.gpu is None or not self.gpu.vram_bytes:
+            return [0.0] * len(SPILL)
+        moved = max(needed.mid - self.gpu.vram_bytes, 0.0) * workload.micro_steps
         return [moved * passes / rate for passes, rate in SPILL]
-
-    def _spilled_bytes(self, new: Mapping[str, Value]) -> float:
-        needed = self.vram_bytes(new)
-        if needed is None or self.gpu is None or not self.gpu.vram_bytes:
-            return 0.0
-        return max(needed.mid - self.gpu.vram_bytes, 0.0)
 
 
 Rule = Callable[[Case], Iterator[Proposal]]

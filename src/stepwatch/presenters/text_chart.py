@@ -30,13 +30,6 @@ class _Cell(NamedTuple):
     """Its logarithm."""
 
 
-class _Row(NamedTuple):
-    """What is drawn in one line: the logarithms of times from `low` up to the next row."""
-
-    low: float
-    high: float
-
-
 def text_chart(points: Points, language: str, width: int, height: int) -> list[Line]:
     """At most so many lines, each with the time of what is in it; the axis and the legend below them."""
     margin = 0
@@ -46,15 +39,15 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
         rows = _rows(cells, height)
         inside: list[list[_Cell]] = [[] for _ in rows]
         for cell in cells:
-            inside[sum(cell.time >= row.low for row in rows[1:])].append(cell)
+            inside[sum(cell.time >= low for low, _ in rows[1:])].append(cell)
         middles = (math.exp(median(np.array([cell.time for cell in row]))) if row else None for row in inside)
         labels = [say(time(middle), language) if middle is not None else "" for middle in middles]
         margin = max(map(cell_width, labels)) + 1
     lines = []
-    for label, row, found in reversed(list(zip(labels, rows, inside, strict=True))):
+    for label, (low, high), found in reversed(list(zip(labels, rows, inside, strict=True))):
         marks = [" "] * columns
         for cell in found:  # the later ones over the others
-            level = (cell.time - row.low) / (row.high - row.low)
+            level = (cell.time - low) / (high - low)
             dot = _DOTS[min(max(int(level * len(_DOTS)), 0), len(_DOTS) - 1)]
             marks[cell.column] = dot if cell.mark == STEP else cell.mark
         line = Line(padded(label, margin - 1, "right") + " │", style="dim")
@@ -87,8 +80,8 @@ def _cells(points: Points, columns: int) -> list[_Cell]:
     return cells
 
 
-def _rows(cells: Sequence[_Cell], height: int) -> list[_Row]:
-    """From the bottom up: a logarithmic scale without its widest gaps, and always cut above the steps."""
+def _rows(cells: Sequence[_Cell], height: int) -> list[tuple[float, float]]:
+    """The times of each line from the bottom up: a logarithmic scale without its widest gaps, cut above the steps."""
     times = sorted(cell.time for cell in cells)
     steps = max((cell.time for cell in cells if cell.mark == STEP), default=times[-1])
     gaps = {above: above - below for below, above in pairwise(times) if above - below > _APART}
@@ -107,7 +100,7 @@ def _rows(cells: Sequence[_Cell], height: int) -> list[_Row]:
     rows = []
     for (low, high), shared in zip(bands, counts, strict=True):
         step = max(high - low, _APART) / shared
-        rows += [_Row(low + step * place, low + step * (place + 1)) for place in range(shared)]
+        rows += [(low + step * place, low + step * (place + 1)) for place in range(shared)]
     return rows
 
 

@@ -128,33 +128,25 @@ class _Typical(NamedTuple):
     degrees: float
 
 
-class _Speeds(NamedTuple):
-    """Stretches so far apart that no figure holds for all of them; a run at about one speed is a single one."""
+def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.int16], Floats]:
+    """Of each row the stretch that it is in, and the steps of these, where no figure holds for all of them.
 
-    of_row: npt.NDArray[np.int16]
-    step_s: Floats
-    present: npt.NDArray[np.bool_]
-    """The rows at the last of these speeds."""
-
-    @classmethod
-    def of(cls, run: Run, phases: Phases, regimes: Regimes) -> _Speeds:
-        """From jumps: where the halves of two stretches that meet are as near as all others, it is a drift."""
-        normal, numbers = phases.normal, run.iterations.number
-        begins = [regime.from_iteration for regime in regimes.regimes]
-        jumps = []
-        if len(begins) > 1 and not run.traits.schedules:
-            times = _usual_times(run, normal)
-            rows = rows_from(numbers, begins).tolist()  # each is a normal one
-            places = [*(int(np.count_nonzero(normal[:row])) for row in rows), len(times)]
-            for row, begin, cut, end in zip(rows[1:], places, places[1:], places[2:], strict=False):
-                before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
-                if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO):
-                    jumps.append(row)
-        of_row = np.zeros(len(numbers), np.int16)
-        for jump in jumps:
-            of_row[jump:] += 1
-        levels = [median(_usual_times(run, normal & (of_row == speed))) for speed in range(len(jumps) + 1)]
-        return cls(of_row, np.array(levels), of_row == len(jumps))
+    From jumps: where the halves of two stretches that meet are as near as all others, it is a drift. A run at about one
+    speed is a single stretch.
+    """
+    normal, numbers = phases.normal, run.iterations.number
+    begins = [regime.from_iteration for regime in regimes.regimes]
+    of_row = np.zeros(len(numbers), np.int16)
+    if len(begins) > 1 and not run.traits.schedules:
+        times = _usual_times(run, normal)
+        rows = rows_from(numbers, begins).tolist()  # each is a normal one
+        places = [*(int(np.count_nonzero(normal[:row])) for row in rows), len(times)]
+        for row, begin, cut, end in zip(rows[1:], places, places[1:], places[2:], strict=False):
+            before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
+            if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO):
+                of_row[row:] += 1
+    levels = [median(_usual_times(run, normal & (of_row == speed))) for speed in range(int(of_row[-1]) + 1)]
+    return of_row, np.array(levels)
 
 
 def _usual_times(run: Run, rows: npt.NDArray[np.bool_]) -> Any:
@@ -208,40 +200,35 @@ class _Level(NamedTuple):
         return cls(local.mapped(lambda levels: levels / mean), normal, start / mean, 0.5 * abs(start - 1) / mean)
 
 
-class _Beliefs(NamedTuple):
-    evaluation: Belief | None
-    checkpoint: Belief | None
-    usual_evaluation_s: float
-    """With nanoGPT's default of 200 batches and no accumulation: the middle where nothing is known."""
+def _beliefs(run: Run, step_s: float) -> tuple[Belief | None, Belief | None, float]:
+    """About an evaluation and a checkpoint, and an evaluation's seconds where nothing is known.
 
-    @classmethod
-    def of(cls, run: Run, step_s: float) -> _Beliefs:
-        settings = run.settings
-        accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
-        micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
-        compiled = settings.flag("compile")
-        usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
-        # What --set says, else what the log counts, else what it prints.
-        n_params, given = settings.number("n_params"), settings.get("n_params")
-        if given is None or given.origin is not Origin.USER:
-            n_params = run.saved_params or n_params
-        return cls(
-            evaluation_prior(step_s, batches, micro_steps, compiled),
-            checkpoint_prior(n_params),
-            usual.median_s if usual is not None else 0.0,
-        )
+    These are with nanoGPT's default of 200 batches and no accumulation.
+    """
+    settings = run.settings
+    accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
+    micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
+    compiled = settings.flag("compile")
+    usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
+    # What --set says, else what the log counts, else what it prints.
+    n_params, given = settings.number("n_params"), settings.get("n_params")
+    if given is None or given.origin is not Origin.USER:
+        n_params = run.saved_params or n_params
+    evaluation = evaluation_prior(step_s, batches, micro_steps, compiled)
+    return evaluation, checkpoint_prior(n_params), usual.median_s if usual is not None else 0.0
 
 
 def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
-    speeds = _Speeds.of(run, phases, regimes)
-    step, mean_ratio = _step(run, phases, speeds)
-    beliefs = _Beliefs.of(run, step.seconds.mid)
-    level = _Level.of(run, phases, speeds.present)
+    speed_of, speeds_s = _speeds(run, phases, regimes)
+    step, mean_ratio = _step(run, phases, speed_of, speeds_s)
+    believed_evaluation, believed_checkpoint, usual_evaluation_s = _beliefs(run, step.seconds.mid)
+    present = speed_of == speed_of[-1]
+    level = _Level.of(run, phases, present)
 
     # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
     rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
-    if speeds.present[np.append(rows, both)].any():  # what makes two speeds does not slow steps and evaluations alike
-        rows, both = rows[speeds.present[rows]], both[speeds.present[both]]
+    if present[np.append(rows, both)].any():  # what makes two speeds does not slow steps and evaluations alike
+        rows, both = rows[present[rows]], both[present[both]]
     alone = phases.excess_s(run, rows, mean_ratio) / level.at(rows)
     saving = phases.excess_s(run, both, mean_ratio)
     saving = saving - median(alone) * (level.at(both) - 1) if len(alone) else saving / level.at(both)
@@ -260,10 +247,11 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
         pair = _typical(saving, noise)
         pair_s = pair.seconds
         if len(alone):
-            evaluation, checkpoint = _with_and_without(_typical(alone, noise), pair, beliefs.checkpoint)
+            evaluation, checkpoint = _with_and_without(_typical(alone, noise), pair, believed_checkpoint)
         else:  # the first iteration evaluates and does not save, so no evaluation is longer than it
             bounded = len(first) and phases.first_evaluates and not phases.first_saves
-            evaluation, checkpoint = _divided(pair, beliefs, float(first[0]) / level.at_first if bounded else None)
+            longest = float(first[0]) / level.at_first if bounded else None
+            evaluation, checkpoint = _divided(pair, believed_evaluation, believed_checkpoint, longest)
     elif len(alone):
         evaluation = _Cost(_typical(alone, noise).seconds, MEASURED)
     lone_saves = phases.excess_s(run, phases.of(Phase.CHECKPOINT), mean_ratio)
@@ -279,8 +267,8 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
                 evaluation = compilation
         elif evaluation is None and phases.first_evaluates and first[0] > 0:
             # The only evaluation is the one in the first iteration: a belief divides it, or nothing does.
-            excess, belief = float(first[0]), beliefs.evaluation
-            likely, how = Interval(0.0, min(excess, beliefs.usual_evaluation_s), excess), NOT_SEPARABLE
+            excess, belief = float(first[0]), believed_evaluation
+            likely, how = Interval(0.0, min(excess, usual_evaluation_s), excess), NOT_SEPARABLE
             if belief is not None and belief.median_s * math.exp(-2 * belief.spread) <= excess:
                 ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
                 likely, how = Interval(*ends), MODELLED
@@ -297,10 +285,10 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
 
     # On iterations that were not logged: the model's figure, if it has one.
     if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
-        evaluation = _believed(beliefs.evaluation) or _Cost(Interval.exactly(0.0), NOT_SEPARABLE)
+        evaluation = _believed(believed_evaluation) or _Cost(Interval.exactly(0.0), NOT_SEPARABLE)
     if checkpoint is None and run.checkpoints:
         most = evaluation.seconds.high if evaluation is not None else 0.0
-        checkpoint = _believed(beliefs.checkpoint) or _Cost(Interval(0.0, 0.0, most), NOT_SEPARABLE)
+        checkpoint = _believed(believed_checkpoint) or _Cost(Interval(0.0, 0.0, most), NOT_SEPARABLE)
     found = {"step_s": step, "eval_s": evaluation, "checkpoint_s": checkpoint, "compile_s": compilation}
     known = {name: cost for name, cost in found.items() if cost is not None}
     return Costs(
@@ -317,7 +305,7 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
 # --- the step ---------------------------------------------------------------------------------------------------
 
 
-def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
+def _step(run: Run, phases: Phases, speed_of: npt.NDArray[np.int16], speeds_s: Floats) -> tuple[_Cost, float]:
     """What half of the normal iterations take at most; with it the mean over the median around their baseline."""
     normal, baseline = phases.normal, phases.baseline
     if baseline is None or not normal.any():
@@ -340,9 +328,9 @@ def _step(run: Run, phases: Phases, speeds: _Speeds) -> tuple[_Cost, float]:
     plain = normal | (phases.of(Phase.FIRST) & (phases.covers > 1) & (run.iterations.time_s <= mid))
     if mid != mean and np.count_nonzero(plain) > len(times):
         mid = weighted_median(run.iterations.time_s[plain], phases.covers[plain])
-    if len(speeds.step_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
-        mean, speed_of, each = mid * mean_ratio, speeds.of_row[normal], times
-        times = series(len(each), lambda rows: each[rows] * mid / speeds.step_s[speed_of[rows]])
+    if len(speeds_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
+        mean, own, each = mid * mean_ratio, speed_of[normal], times
+        times = series(len(each), lambda rows: each[rows] * mid / speeds_s[own[rows]])
     if len(times) > 4:
         # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
         error = 1.1 * standard_error(times)
@@ -406,37 +394,38 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
     return Interval(low, mid, high)
 
 
-def _divided(pair: _Typical, beliefs: _Beliefs, longest: float | None) -> tuple[_Cost, _Cost]:
+def _divided(
+    pair: _Typical, evaluation: Belief | None, checkpoint: Belief | None, longest_s: float | None
+) -> tuple[_Cost, _Cost]:
     """Every evaluation saves: only the sum is measured. Beliefs divide it, and how long an evaluation is at most."""
     total, slack = pair.seconds.mid, t_quantile(pair.degrees) * pair.error
     cool_card = 0.15  # a first evaluation may be faster than later ones by this much
     too_wide = 20.0  # a checkpoint known to no better than this factor is not separable
-    if total > 0 and (beliefs.evaluation is not None or beliefs.checkpoint is not None):
+    if total > 0 and (evaluation is not None or checkpoint is not None):
         share = 1 / (1 + np.exp(-np.linspace(-7, 7, _GRID)))  # of the checkpoint in the sum, fine at both ends
         weight = np.zeros(_GRID)
-        if beliefs.evaluation is not None:
-            weight += _log_density(beliefs.evaluation, total * (1 - share))
-        if beliefs.checkpoint is not None:
-            weight += _log_density(beliefs.checkpoint, total * share)
-        if longest is not None and longest > 0:
-            weight -= 0.5 * (np.maximum(total * (1 - share) / longest - 1, 0.0) / cool_card) ** 2
+        if evaluation is not None:
+            weight += _log_density(evaluation, total * (1 - share))
+        if checkpoint is not None:
+            weight += _log_density(checkpoint, total * share)
+        if longest_s is not None and longest_s > 0:
+            weight -= 0.5 * (np.maximum(total * (1 - share) / longest_s - 1, 0.0) / cool_card) ** 2
         part = _quantiles(share, weight)
         rest = Interval(1 - part.high, 1 - part.mid, 1 - part.low)
-        evaluation, checkpoint = (of.scaled(total).widened(down=slack / total, up=slack / total) for of in (rest, part))
-        if checkpoint.high > too_wide * max(checkpoint.low, 1e-12):
-            unknown = _Cost(Interval(0.0, checkpoint.mid, checkpoint.high), NOT_SEPARABLE)
-            return _Cost(evaluation, MODELLED), unknown
-        return _Cost(evaluation, MODELLED), _Cost(checkpoint, MODELLED)
-    if longest is not None and 0 < longest < (1 - 2 / too_wide) * total:
+        alone, saved = (of.scaled(total).widened(down=slack / total, up=slack / total) for of in (rest, part))
+        if saved.high > too_wide * max(saved.low, 1e-12):
+            return _Cost(alone, MODELLED), _Cost(Interval(0.0, saved.mid, saved.high), NOT_SEPARABLE)
+        return _Cost(alone, MODELLED), _Cost(saved, MODELLED)
+    if longest_s is not None and 0 < longest_s < (1 - 2 / too_wide) * total:
         # A warm-up without compilation takes 1 s and at most 8 s in published logs.
-        low, mid = max(longest - 8.0, 0.2 * longest), max(longest - 1.0, 0.6 * longest)
-        high = longest * (1 + cool_card)
-        checkpoint = Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
-        return _Cost(Interval(low, mid, high), COMBINED), _Cost(checkpoint, COMBINED)
-    whole, saved = max(total + slack, 1e-9), 0.15 * total
+        low, mid = max(longest_s - 8.0, 0.2 * longest_s), max(longest_s - 1.0, 0.6 * longest_s)
+        high = longest_s * (1 + cool_card)
+        saved = Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
+        return _Cost(Interval(low, mid, high), COMBINED), _Cost(saved, COMBINED)
+    whole, likely = max(total + slack, 1e-9), 0.15 * total  # of the checkpoint
     return (
-        _Cost(Interval(0.0, total - saved, whole), NOT_SEPARABLE),
-        _Cost(Interval(0.0, saved, whole), NOT_SEPARABLE),
+        _Cost(Interval(0.0, total - likely, whole), NOT_SEPARABLE),
+        _Cost(Interval(0.0, likely, whole), NOT_SEPARABLE),
     )
 
 

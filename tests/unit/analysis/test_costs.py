@@ -21,7 +21,7 @@ from tests.recorded import Planted
 from tests.recorded import Record as Recorded
 
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.analysis.costs import _Beliefs, _divided, _log_density, _quantiles, _Typical, _with_and_without
+from stepwatch.analysis.costs import _divided, _log_density, _quantiles, _Typical, _with_and_without
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.ceilings import Belief
 from stepwatch.gpus import find_gpu
@@ -305,7 +305,6 @@ def test_nine_of_ten_lie_between_the_ends_of_a_density() -> None:
     assert _digits(found) == pytest.approx([5 - Z90, 5, 5 + Z90], abs=0.01)
 
 
-NO_BELIEFS = _Beliefs(None, None, 0.0)
 EXACT = 1000.0  # degrees of freedom
 
 
@@ -314,14 +313,14 @@ def test_an_evaluation_is_the_first_iteration_without_its_warm_up(
     longest: float, evaluation: tuple[float, ...]
 ) -> None:
     """Of 1 s, of 8 s at most and never nearly all of it; a first evaluation may be 15 % faster than later ones."""
-    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), NO_BELIEFS, longest)
+    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), None, None, longest)
     assert (found.how, saved.how) == ("combined", "combined")
     assert _digits(found.seconds) == pytest.approx(evaluation)
     assert _digits(saved.seconds) == pytest.approx([100 - end for end in reversed(evaluation)])
 
 
 def test_where_nothing_divides_an_evaluation_from_its_save_the_save_is_the_smaller_part() -> None:
-    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), NO_BELIEFS, None)
+    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), None, None, None)
     assert _digits(found.seconds) == pytest.approx([0, 85, 100])
     assert _digits(saved.seconds) == pytest.approx([0, 15, 100])
 

@@ -14,8 +14,7 @@ import stepwatch.gpus
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus import Gpu, find_gpu, find_gpu_in_text, gpus
 from stepwatch.gpus.catalogue import CPU, GIB
-from stepwatch.gpus.names import _cards, _read
-from stepwatch.gpus.variants import PREFERENCES
+from stepwatch.gpus.names import PREFERENCES, _cards, _read
 
 TERA = 1e12
 CATALOGUE = Path(stepwatch.gpus.__file__).with_name("catalogue.tsv")

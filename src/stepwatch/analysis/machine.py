@@ -263,7 +263,7 @@ def _reached(clocks: Floats) -> float | None:
     return _mean(known[known > 0.5 * np.quantile(known, 0.9)]) if len(known) else None
 
 
-def _waiting(view: _View) -> Iterator[Cause]:
+def waiting(view: _View) -> Iterator[Cause]:
     """The card, or where there is none the processors, idle inside normal steps."""
     used, cpu = view.of_cards("utilisation"), view.level("training_cpu")
     if used is None and (cpu is None or cpu >= 0.5):  # a training step on a processor keeps one busy by itself
@@ -323,7 +323,7 @@ def _waiting(view: _View) -> Iterator[Cause]:
     yield Cause(code, WARNING, text._replace(params=facts))
 
 
-def _other_programs(view: _View) -> Iterator[Cause]:
+def other_programs(view: _View) -> Iterator[Cause]:
     """Which use the processors or the disk."""
     if view.crowded:
         facts = {"others": view.others, "processors": view.level("processors")}
@@ -340,7 +340,7 @@ def _other_programs(view: _View) -> Iterator[Cause]:
         yield Cause("busy_disk", WARNING, text)
 
 
-def _saving(view: _View) -> Iterator[Cause]:
+def slow_saves(view: _View) -> Iterator[Cause]:
     """Saves that the disk is too slow for."""
     busy, own, whole = (view.column(name) for name in ("disk_busy", "write_bytes_per_s", "disk_write_bytes_per_s"))
     if busy is None or own is None or whole is None:
@@ -359,7 +359,7 @@ def _saving(view: _View) -> Iterator[Cause]:
         yield Cause("slow_saves", WARNING, text)
 
 
-def _network(view: _View) -> Iterator[Cause]:
+def busy_network(view: _View) -> Iterator[Cause]:
     busy, moved = view.level("network_busy"), view.level("network_bytes_per_s")
     if busy is not None and moved is not None and busy > BUSY:
         facts = {"busy": busy, "moved": moved}
@@ -370,7 +370,7 @@ def _network(view: _View) -> Iterator[Cause]:
         yield Cause("busy_network", WARNING, text)
 
 
-def _heat(view: _View) -> Iterator[Cause]:
+def hot_cards(view: _View) -> Iterator[Cause]:
     for card in view.cards:
         hot, clock, heat = (card.columns.get(name) for name in ("hot", "sm_clock_hz", "temperature_c"))
         if hot is None or clock is None or heat is None:
@@ -391,7 +391,7 @@ def _heat(view: _View) -> Iterator[Cause]:
             yield Cause("hot_card", WARNING, text)
 
 
-def _power(view: _View) -> Iterator[Cause]:
+def power_caps(view: _View) -> Iterator[Cause]:
     for card in view.cards:
         capped, top, clocks = (
             view.of_card(card, "capped"),
@@ -416,7 +416,7 @@ def _power(view: _View) -> Iterator[Cause]:
             yield Cause("power_cap", NOTICE, text)
 
 
-def _spilled(view: _View) -> Iterator[Cause]:
+def spilled_memory(view: _View) -> Iterator[Cause]:
     for card in view.cards:
         used, total, moved = (
             view.of_card(card, name) for name in ("memory_used_bytes", "memory_total_bytes", "pcie_bytes_per_s")
@@ -431,7 +431,7 @@ def _spilled(view: _View) -> Iterator[Cause]:
             yield Cause("spilled_memory", WARNING, text)
 
 
-def _neighbour(view: _View) -> Iterator[Cause]:
+def shared_cards(view: _View) -> Iterator[Cause]:
     for card in view.cards:
         count, size = view.of_card(card, "other_processes"), view.of_card(card, "other_memory_bytes")
         if count is not None and size is not None and count >= 0.5 and size > 200e6:  # an idle process is no neighbour
@@ -442,7 +442,7 @@ def _neighbour(view: _View) -> Iterator[Cause]:
             yield Cause("shared_card", WARNING, text)
 
 
-def _memory(view: _View) -> Iterator[Cause]:
+def short_memory(view: _View) -> Iterator[Cause]:
     moved, faults = view.level("swap_bytes_per_s"), view.level("major_faults_per_s")
     if moved is not None and moved > SWAPPING_BYTES_PER_S and (faults is None or faults > 50):
         facts = {"moved": moved}
@@ -473,7 +473,7 @@ def _memory(view: _View) -> Iterator[Cause]:
         yield Cause("memory_leak", WARNING, text, slows=False)
 
 
-def _stopped(view: _View) -> Iterator[Cause]:
+def stopped_process(view: _View) -> Iterator[Cause]:
     stopped = view.column("stopped")
     if stopped is not None and (still := (stopped[view.span] > 0.5)).any():
         at_s = view.samples.at_s[view.span]
@@ -482,7 +482,7 @@ def _stopped(view: _View) -> Iterator[Cause]:
         yield Cause("stopped_process", WARNING, text, slows=False)
 
 
-def _apart(view: _View) -> Iterator[Cause]:
+def card_apart(view: _View) -> Iterator[Cause]:
     """One card that differs from all the others."""
     for name, unit, text in (
         ("temperature_c", 1.0, Message("Card {card:n} runs at {level:n} °C, the others at {low:n} to {high:n} °C.")),
@@ -524,7 +524,7 @@ def _apart(view: _View) -> Iterator[Cause]:
 
 
 _RULES: tuple[Callable[[_View], Iterator[Cause]], ...] = (
-    _stopped, _waiting, _other_programs, _network, _saving, _memory, _heat, _power, _spilled, _neighbour, _apart,
+    stopped_process, waiting, other_programs, busy_network, slow_saves, short_memory, hot_cards, power_caps, spilled_memory, shared_cards, card_apart,
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from tools.site.standing import EXAMPLES
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.web.in_browser import answer
 from stepwatch.web.limits import Limits
-from stepwatch.web.page_words import WORDS
+from stepwatch.web.page_text import WORDS
 
 PATIENCE_S = 240  # Python starts in a browser, on a machine that has much else to do
 LIMIT = Limits().body_bytes

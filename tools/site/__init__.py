@@ -11,10 +11,8 @@ import shutil
 from pathlib import Path
 
 from stepwatch.i18n import LANGUAGES
-from stepwatch.web.files import addresses, texts
 from stepwatch.web.limits import Limits
-from stepwatch.web.page_text import InBrowser, page_text
-from stepwatch.web.page_words import words
+from stepwatch.web.page_text import InBrowser, addresses, page_text, texts, words
 from tools.site import manual, runtime, standing
 
 POLICY = (

@@ -16,7 +16,7 @@ from stepwatch.gpus import find_gpu
 from stepwatch.i18n.languages import TABLE
 from stepwatch.presenters import View, page_body, render
 from stepwatch.report import AdviceReport, PlanReport, Report
-from stepwatch.web.page_words import words
+from stepwatch.web.page_text import words
 from tools import ROOT
 
 # The logs of examples/ with the cards that they are of.

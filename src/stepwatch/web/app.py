@@ -20,11 +20,9 @@ from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
 from stepwatch.web.api import Api, catalogue, openapi
 from stepwatch.web.connections import Complaints
-from stepwatch.web.files import digest, packed, texts
 from stepwatch.web.limits import ServerOptions
 from stepwatch.web.live_views import LiveViews
-from stepwatch.web.page_text import page_text
-from stepwatch.web.page_words import words
+from stepwatch.web.page_text import digest, packed, page_text, texts, words
 from stepwatch.web.security import Guard, sent
 from stepwatch.web.store_view import StoreView
 from stepwatch.web.wire import complaint, spoken

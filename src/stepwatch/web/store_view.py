@@ -13,8 +13,8 @@ from starlette.responses import HTMLResponse, Response
 
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
-from stepwatch.web.files import addresses
 from stepwatch.web.limits import ServerOptions
+from stepwatch.web.page_text import addresses
 from stepwatch.web.security import sent
 from stepwatch.web.wire import complaint, spoken
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwatch import bounds
 from stepwatch.messages import Message
 from stepwatch.readers.formats.running import median
 from stepwatch.readers.reader import NOTHING
@@ -107,8 +108,9 @@ class _Training:
             self.epoch, self.place = told.epoch, told
         elif told.mean_s > 0 and self.place is not None:
             self.open.append(_Row(int(self.place.line), self.place.done, told.mean_s, self.place.loss))
-            if told.left_s >= 0:
-                self.ends_at.append(self.offset + self.place.done - 1 + told.left_s / told.mean_s)
+            end = self.offset + self.place.done - 1 + told.left_s / told.mean_s
+            if told.left_s >= 0 and bounds.ITERATION.holds(end):
+                self.ends_at.append(end)
             self.place = None
         elif told.cost_s > 0:
             self.cost_s = told.cost_s

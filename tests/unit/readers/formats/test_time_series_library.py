@@ -85,3 +85,10 @@ def test_a_time_left_that_cannot_be_plans_nothing() -> None:
     lines = "\titers: 100, epoch: 1 | loss: 0.5\n\tspeed: 0.0534s/iter; left time: {}s\n"
     (run,) = runs_of(lines.format("9" * 60))
     assert (len(run.iterations), run.settings.count("max_iters")) == (1, None)
+
+
+def test_a_step_of_no_time_plans_nothing() -> None:
+    """Found by damaging logs: a time left of two minutes is more steps than a float holds."""
+    lines = "\titers: 100, epoch: 1 | loss: 0.5\n\tspeed: 1e-308s/iter; left time: 136.1232s\n"
+    (run,) = runs_of(lines)
+    assert run.settings.count("max_iters") is None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +180,83 @@ class Checkpoint(NamedTuple):
     stamp_s: float | None = None
 
 
+Told = TypeVar("Told", Evaluation, Checkpoint)
+
+
+class EventColumns(Sequence[Told]):
+    """Very many events of one kind by line, as columns: an object for each takes eight times the memory.
+
+    Unknown is nan in the columns and None in the events, which are made when they are asked for.
+    """
+
+    __slots__ = ("columns", "kind")
+
+    def __init__(self, kind: type[Told], columns: tuple[Floats, ...]) -> None:
+        self.kind, self.columns = kind, columns
+
+    @classmethod
+    def of(cls, kind: type[Told], events: Sequence[Told]) -> EventColumns[Told]:
+        columns = (np.array([event[place] for event in events], np.float64) for place in range(len(kind._fields)))
+        return cls(kind, tuple(np.broadcast_to(np.nan, len(c)) if np.isnan(c).all() else c for c in columns))
+
+    @classmethod
+    def joined(cls, parts: Sequence[EventColumns[Told]]) -> EventColumns[Told]:
+        columns = (joined(list(each)) for each in zip(*(part.columns for part in parts), strict=True))
+        whole = cls(parts[0].kind, tuple(columns))
+        line = whole.columns[0]
+        return whole if bool((line[1:] >= line[:-1]).all()) else whole.take(np.argsort(line, kind="stable"))
+
+    def take(self, rows: Any) -> EventColumns[Told]:
+        return EventColumns(self.kind, tuple(column[rows] for column in self.columns))
+
+    def with_column(self, name: str, column: Floats) -> EventColumns[Told]:
+        place = self.kind._fields.index(name)
+        return EventColumns(self.kind, (*self.columns[:place], column, *self.columns[place + 1 :]))
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[Told]:
+        for begin in range(0, len(self), 1 << 12):
+            yield from self._made(slice(begin, begin + (1 << 12)))
+
+    @overload
+    def __getitem__(self, place: int) -> Told: ...
+    @overload
+    def __getitem__(self, place: slice) -> EventColumns[Told]: ...
+    def __getitem__(self, place: int | slice) -> Told | EventColumns[Told]:
+        if isinstance(place, slice):
+            return self.take(place)
+        at = range(len(self))[place]
+        return next(self._made(slice(at, at + 1)))
+
+    def _made(self, rows: slice) -> Iterator[Told]:
+        line, at, *others = (column[rows].tolist() for column in self.columns)
+        for number, iteration, *values in zip(line, at, *others, strict=True):
+            place = int(iteration) if iteration == iteration else None
+            yield self.kind(int(number), place, *(each if each == each else None for each in values))  # type: ignore[arg-type]
+
+
+def column_of(events: Sequence[Evaluation] | Sequence[Checkpoint], name: str) -> Floats:
+    """One field of all events; nan where it is unknown."""
+    if isinstance(events, EventColumns):
+        return events.columns[events.kind._fields.index(name)]
+    return np.array([getattr(event, name) for event in events], np.float64)
+
+
+def numbers_of(events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Ints:
+    """The iterations of those events that have one."""
+    at = column_of(events, "at")
+    return at[~np.isnan(at)].astype(np.int64)
+
+
+def joined(parts: list[np.ndarray]) -> np.ndarray:
+    """One column of several parts; one that is unknown throughout takes no memory."""
+    if parts and all(part.strides == (0,) for part in parts):
+        return np.broadcast_to(np.nan, sum(len(part) for part in parts))
+    return np.concatenate(parts)
+
+
 class Fact(NamedTuple):
     """Something the log says about its settings. A header fact marks the start of a process."""
 
@@ -306,8 +383,8 @@ class Run:
     holds: frozenset[str] = frozenset({"eval", "checkpoint"})
     """What the printed times include beside the step."""
     traits: Traits = Traits()
-    evaluations: tuple[Evaluation, ...] = ()
-    checkpoints: tuple[Checkpoint, ...] = ()
+    evaluations: Sequence[Evaluation] = ()
+    checkpoints: Sequence[Checkpoint] = ()
     faults: tuple[Fault, ...] = ()
     settings: Settings = field(default_factory=lambda: Settings({}))
     source: str = ""

@@ -27,6 +27,7 @@ from stepwatch.run import (
     Timing,
     UnreadLines,
     most_telling,
+    numbers_of,
     rows_from,
 )
 from stepwatch.units import TERA
@@ -267,8 +268,8 @@ def stalls(a: Analysis) -> Iterator[Finding]:
                 "Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.",
                 facts,
             )
-            places = [*(event.at for event in a.run.evaluations), *(event.at for event in a.run.checkpoints)]
-            fitting = sum(at is not None and (at - period.first) % period.every == 0 for at in places)
+            places = np.concatenate([numbers_of(events) for events in (a.run.evaluations, a.run.checkpoints)])
+            fitting = np.count_nonzero((places - period.first) % period.every == 0)
             # Where a single line fits, the log holds only some of them: others were filtered out.
             if shows_events(a.run) and fitting != 1:
                 message = Message(

@@ -17,7 +17,7 @@ from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import MEDIAN_ERROR, Series, block_medians, chosen, median, series, spread
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
-from stepwatch.run import SLEEP_S, Floats, Run
+from stepwatch.run import SLEEP_S, Floats, Run, numbers_of
 from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
 
@@ -249,15 +249,15 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
         or not phases.eval_interval_inferred
     )
-    alone = [event.at for event in run.evaluations]
+    alone = numbers_of(run.evaluations)
     first = int(run.iterations.number[0])
     if len(alone) == 1 and phases.eval_interval_inferred and alone[0] > last - first + int(phases.covers[0]):
         interval = None  # the log begins in mid-run: its only evaluation is not the first
     if interval is None or not evaluates:
         left = simulate(loop, Prices(step)).total_s
-        if interval is None and (phases.first_evaluates or alone) and costs.eval_s is not None:
+        if interval is None and (phases.first_evaluates or len(alone)) and costs.eval_s is not None:
             # Only one evaluation was seen: the next come at an unknown interval, longer than the log shows without.
-            at = alone[-1] if alone else first
+            at = int(alone[-1]) if len(alone) else first
             seen = max(last - at, at - first, 1)
             fits = (usual for usual in USUAL_INTERVALS if usual > seen and at % usual in (0, 1))
             likely = end // (usual := next(fits, 2 * seen)) - last // usual
@@ -266,7 +266,8 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         return left, 0, 0.0
     evals = max(end // interval - last // interval, 0)
     prices = _prices_ahead(costs, step)
-    saves = sorted({save.at for save in run.checkpoints if save.at})
+    saves = np.unique(numbers_of(run.checkpoints))
+    saves = saves[saves > 0]
     with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
     if len(saves) > 1 and not with_evaluations:  # they have an interval of their own
         own = usual_gap(np.diff(saves))
@@ -297,9 +298,9 @@ def _share_that_saves(run: Run, phases: Phases) -> Interval:
     """The share of coming evaluations that will save: what was seen, falling as it fell."""
     always = run.settings.flag("always_save_checkpoint")
     if run.evaluations:  # after the first iteration; one that ends the log is not known to save or not
-        saves = {save.at for save in run.checkpoints}
-        known = [e.at for e in run.evaluations if e.at > 0 and (e.at in saves or e.at != phases.trailing)]
-        saved = np.array([at in saves for at in known])
+        at = numbers_of(run.evaluations)
+        saved = np.isin(at, numbers_of(run.checkpoints))
+        saved = saved[(at > 0) & (saved | (at != phases.trailing))]
     else:
         rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
         saved = phases.phase[rows] == Phase.EVAL_CHECKPOINT

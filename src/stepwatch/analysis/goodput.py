@@ -12,7 +12,7 @@ from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.statistics import median, pieces, t_quantile, total_s
 from stepwatch.bounds import STEP_S
-from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run, rows_from
+from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run, column_of, rows_from
 from stepwatch.units import Interval
 
 # --- evaluations and checkpoints outside the printed times ------------------------------------------------------
@@ -65,7 +65,7 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
     excess = np.diff(stamps) - np.where((covers > 1) | (apart == 1), told, apart * costs.step_s.mid)
     counts = {kind: np.zeros(len(excess), np.int64) for kind in found}
     for kind, each in events.items():
-        after = rows_from(rows.line, [event.line for event in each]) - 1
+        after = rows_from(rows.line, column_of(each, "line")) - 1
         after = after[(after >= 0) & (after < len(excess))]  # of those that lie between two rows
         counts[kind] = np.bincount(after, minlength=len(excess))
     pairs = (("checkpoint", "eval"), ("eval", "checkpoint"))

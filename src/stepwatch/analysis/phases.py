@@ -32,6 +32,8 @@ from stepwatch.run import (
     Run,
     Start,
     Timing,
+    column_of,
+    numbers_of,
     rows_from,
     usual_distance,
 )
@@ -139,7 +141,7 @@ def find_phases(run: Run) -> Phases:
         marks.certainty[:] = Certainty.SEEN
     found = bool(marks.evaluated.any())
     unlogged, trailing = _unlogged(run, interval, found or not inferred)
-    saved = np.array(sorted({save.at for save in run.checkpoints if save.at is not None}), np.int64)
+    saved = np.unique(numbers_of(run.checkpoints))
     return Phases(
         phase=marks.phase,
         certainty=marks.certainty,
@@ -270,7 +272,7 @@ class _Marks:
         evaluations = self.run.evaluations if "eval" in self.run.holds else ()
         saves = self.run.checkpoints if "checkpoint" in self.run.holds else ()
         evaluated = self._rows_of(evaluations)
-        saved = self._rows_of([save for save in saves if save.at is not None])
+        saved = self._rows_of(saves)
         # Where means with a save are the first of all, and no later one is, a slow start is as likely.
         later = saved[0 if self.first is None else self.first + 1 :]
         count = int(later.sum())
@@ -280,12 +282,12 @@ class _Marks:
         self.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)
         self.mark(saved & ~evaluated, Phase.CHECKPOINT, Certainty.SEEN)
 
-    def _rows_of(self, events: Sequence[Evaluation | Checkpoint]) -> Mask:
-        """The rows whose time holds these events, of which the iterations are known."""
+    def _rows_of(self, events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Mask:
+        """The rows whose time holds those of the events of which the iterations are known."""
         numbers, lines = self.run.iterations.number, self.run.iterations.line
         found = np.zeros(len(numbers), bool)
-        at = np.array([event.at for event in events], np.int64)
-        line = np.array([event.line for event in events], np.int64)
+        at = numbers_of(events)
+        line = column_of(events, "line")[~np.isnan(column_of(events, "at"))]
         rows = rows_from(numbers, at)
         inside = rows < len(numbers)
         rows, at, line = rows[inside], at[inside], line[inside]
@@ -324,10 +326,11 @@ class _Marks:
         run, known = self.run, self.run.settings.count("eval_interval")
         if known:
             return known, False
-        numbers = [evaluation.at for evaluation in run.evaluations if evaluation.at > 1]  # 0 or 1 is off the grid
+        numbers = numbers_of(run.evaluations)
+        numbers = numbers[numbers > 1]  # 0 or 1 is off the grid
         if len(numbers) == 1:
-            return numbers[0], True
-        if numbers:
+            return int(numbers[0]), True
+        if len(numbers):
             # Many trainers evaluate once more at the last iteration, whatever its number.
             gaps = np.diff(numbers)
             usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
@@ -417,7 +420,7 @@ class _Marks:
             return False, False
         number = int(run.iterations.number[self.first])
         if run.timing in AVERAGES:
-            if self.hold_most(np.isin(run.iterations.number, [e.at for e in run.evaluations])):
+            if self.hold_most(np.isin(run.iterations.number, numbers_of(run.evaluations))):
                 return False, False
             return any(e.at <= number for e in run.evaluations), False
         told = any(e.at == number for e in run.evaluations)
@@ -443,8 +446,8 @@ def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged
         if not interval or not evaluates:
             return Unlogged(), None
         return between_rows(numbers, interval, 0, np.zeros(0, np.int64)), None
-    inside = sorted({evaluation.at for evaluation in run.evaluations if begin < evaluation.at < end})
-    mentioned = np.array(inside, np.int64)
+    mentioned = np.unique(numbers_of(run.evaluations))
+    mentioned = mentioned[(mentioned > begin) & (mentioned < end)]
     hidden = Unlogged(mentioned=mentioned[numbers[rows_from(numbers, mentioned)] != mentioned])
     if interval and usual and not run.reordered and len(run.evaluations) > 1:
         # Lines are missing where a gap is longer than the log interval; evaluations must have run there.

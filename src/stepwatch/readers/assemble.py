@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, DATED_S, ETA_END, LINE_OF, OVER, Records
+from stepwatch.readers.records import ANNOUNCED, DATED_S, ETA_END, LINE_OF, OVER, Kinds, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
     Evaluation,
     Event,
+    EventColumns,
     Fact,
     Fault,
     FaultKind,
@@ -32,7 +31,9 @@ from stepwatch.run import (
     Run,
     Start,
     Timing,
+    Told,
     Unread,
+    column_of,
     repeated,
     rows_from,
     usual_distance,
@@ -47,20 +48,17 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     """Divides what was read into runs. A text without iterations gives at most one, empty run."""
     records.admit()
     iterations = records.iterations()
-    events = records.sorted_events()
-    kinds = _by_kind(events)
-    cuts = [*starts_of_runs(iterations, events, kinds.facts), math.inf]
+    kinds = records.by_kind()
+    cuts = [*starts_of_runs(iterations, kinds), math.inf]
     rows = rows_from(iterations.line, cuts).tolist()
-    told = [bisect_left(events, cut, key=LINE_OF) for cut in cuts]
     missed = np.searchsorted(records.unread_lines, cuts).tolist()
     shown = np.searchsorted([unread.line for unread in records.unread], cuts).tolist()
     outside = np.searchsorted(records.outside_lines, cuts).tolist()
     named = np.searchsorted([value.line for value in records.outside], cuts).tolist()
     runs = []
     for i in range(len(cuts) - 1):
-        own = events[told[i] : told[i + 1]]
-        own_kinds = kinds if len(cuts) == 2 else _by_kind(own)
-        run = _run(iterations.take(slice(rows[i], rows[i + 1])), own, own_kinds, reader, source)
+        own = kinds if len(cuts) == 2 else kinds.between(cuts[i], cuts[i + 1])
+        run = _run(iterations.take(slice(rows[i], rows[i + 1])), own, reader, source)
         if reader.complete is not None:
             run = reader.complete(run, own, records)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
@@ -70,23 +68,14 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     return tuple(runs)
 
 
-class _Kinds(NamedTuple):
-    """Events, each kind for itself."""
-
-    facts: list[Fact]
-    evaluations: list[Evaluation]
-    checkpoints: list[Checkpoint]
-    faults: list[Fault]
-
-
 # --- where a new run begins -------------------------------------------------------------------------------------
 
 
-def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Sequence[Fact]) -> list[float]:
+def starts_of_runs(iterations: Iterations, kinds: Kinds) -> list[float]:
     """The lines at which a new process starts: a header, a -100 % line, or the first number again."""
     if not len(iterations):
         return [0.0]
-    headers = [fact for fact in facts if fact.header]
+    headers = [fact for fact in kinds.facts if fact.header]
     starts = _header_starts(iterations, headers) if headers else set()
     rows = _sentinel_rows(iterations)
     if not _rises(iterations.number):  # else no number comes again
@@ -97,17 +86,14 @@ def starts_of_runs(iterations: Iterations, events: Sequence[Event], facts: Seque
             if seen and time not in seen and iterations.number[row - 1] > 0:  # no iteration 0 before it had this time
                 rows.add(row)
             seen.add(time)
-    lines = list(map(LINE_OF, events)) if rows else []
     for row in rows:
         # The line of the row, or of the header or the evaluation just above that belongs to it: an evaluation before
         # the header, or before an error, was the last of the process before.
         line, above, number = int(iterations.line[row]), int(iterations.line[row - 1]), int(iterations.number[row])
-        between = events[bisect_right(lines, above) : bisect_left(lines, line)]
-        failed = max((event.line for event in between if isinstance(event, Fault)), default=above)
-        own = [event.line for event in between if isinstance(event, Fact) and event.header] or [
-            event.line
-            for event in between
-            if isinstance(event, Evaluation) and event.at == number and event.line > failed
+        between = kinds.between(math.nextafter(above, math.inf), line)
+        failed = max((fault.line for fault in between.faults), default=above)
+        own = [fact.line for fact in between.facts if fact.header] or [
+            event.line for event in between.evaluations if event.at == number and event.line > failed
         ]
         starts.add(float(own[0] if own else line))
     return [0.0, *sorted(line for line in starts if line > 0)]
@@ -211,10 +197,6 @@ def _other_excerpts(iterations: Iterations) -> set[int]:
     return starts
 
 
-def _by_kind(events: Sequence[Event]) -> _Kinds:
-    return _Kinds(*(of_kind(events, kind) for kind in (Fact, Evaluation, Checkpoint, Fault)))
-
-
 def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
     return [event for event in events if type(event) is kind]
 
@@ -222,14 +204,14 @@ def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
 # --- one run ----------------------------------------------------------------------------------------------------
 
 
-def _run(iterations: Iterations, events: Sequence[Event], kinds: _Kinds, reader: Reader, source: str) -> Run:
+def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> Run:
     # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
     first = int(iterations.line.min()) if len(iterations) else math.inf
     last = int(iterations.line.max()) if len(iterations) else math.inf
     facts = [fact for fact in kinds.facts if fact.line <= last]
     named = {fact.name: fact.value for fact in facts}
     over = min((fact.line for fact in kinds.facts if fact.name == OVER and fact.line >= last), default=math.inf)
-    ranks = _ranks(events[: bisect_left(events, first, key=LINE_OF)])
+    ranks = _ranks(kinds.between(0, first))
     timing = reader.timing
     if "mean_of_run" in named:
         timing = Timing.SPANS_RUN
@@ -329,40 +311,44 @@ def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     return replace(iterations, stamp_s=whole), reordered
 
 
-def _evaluations(found: Sequence[Evaluation]) -> tuple[Evaluation, ...]:
+def _evaluations(found: Sequence[Evaluation]) -> Sequence[Evaluation]:
     """Each evaluation once, by rising number; ranks and excerpts repeat them."""
-    if bool((np.diff(np.fromiter(map(itemgetter(1), found), np.int64)) > 0).all()):
-        return tuple(found)
-    by_number: dict[int, Evaluation] = {}
-    for event in found:
-        by_number.setdefault(event.at, event)
-    return tuple(by_number[at] for at in sorted(by_number))
+    at = column_of(found, "at")
+    if not bool((at[1:] > at[:-1]).all()):
+        return _taken(found, np.unique(at, return_index=True)[1])
+    return found if isinstance(found, EventColumns) else tuple(found)
 
 
-def _checkpoints(kinds: _Kinds, iterations: Iterations) -> tuple[Checkpoint, ...]:
+def _checkpoints(kinds: Kinds, iterations: Iterations) -> Sequence[Checkpoint]:
     """Saves with their iteration: the evaluation just above where no iteration line stands between."""
-    saves = list(kinds.checkpoints)
-    lines, of_evaluations = (np.fromiter(map(LINE_OF, found), np.int64) for found in (saves, kinds.evaluations))
-    last = np.searchsorted(of_evaluations, lines, side="right")
+    saves = kinds.checkpoints
+    lines, at = column_of(saves, "line"), column_of(saves, "at").copy()
+    evaluated = column_of(kinds.evaluations, "line")
+    last = np.searchsorted(evaluated, lines, side="right")
     rows = rows_from(iterations.line, lines)
     above = np.where(rows > 0, iterations.line[rows - 1] if len(iterations) else -1, -1)
-    for row in np.flatnonzero(np.concatenate(([-1], of_evaluations))[last] > above).tolist():
-        save, evaluation = saves[row], kinds.evaluations[last[row] - 1]
-        if save.at in (None, evaluation.at):
-            saves[row] = Checkpoint(save.line, evaluation.at, save.took_s, save.stamp_s)
-    numbers = np.array([save.at for save in saves], np.float64)  # nan where it is not known
-    if bool((np.diff(numbers) > 0).all()) and not np.isnan(numbers[0]):
-        return tuple(saves)
-    found: dict[tuple[int | None, int], Checkpoint] = {}
-    for save in saves:
-        found.setdefault((save.at, -1 if save.at is not None else save.line), save)
-    return tuple(found.values())
+    theirs = np.concatenate(([np.nan], column_of(kinds.evaluations, "at")))[last]
+    at = np.where((np.concatenate(([-1.0], evaluated))[last] > above) & np.isnan(at), theirs, at)
+    if isinstance(saves, EventColumns):
+        saves = saves.with_column("at", at)
+    else:
+        places = [None if place != place else int(place) for place in at.tolist()]
+        saves = tuple(save._replace(at=place) for save, place in zip(saves, places, strict=True))
+    if bool((at[1:] > at[:-1]).all()) and not np.isnan(at[0]):
+        return saves
+    # Once by their iteration, those without one by their line.
+    _, first = np.unique(np.where(np.isnan(at), -1.0 - lines, at), return_index=True)
+    return _taken(saves, np.sort(first))
 
 
-def _ranks(events: Sequence[Event]) -> int:
+def _taken(events: Sequence[Told], rows: Ints) -> Sequence[Told]:
+    return events.take(rows) if isinstance(events, EventColumns) else tuple(events[row] for row in rows.tolist())
+
+
+def _ranks(told: Kinds) -> int:
     """How many processes printed the header: each rank says it once. A header after a crash starts the count anew."""
     counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
-    for event in events:
+    for event in sorted((*told.facts, *told.faults), key=LINE_OF):
         if isinstance(event, Fact) and event.name in counts:
             counts = dict.fromkeys(counts, 0) if crashed else counts
             counts[event.name] += 1

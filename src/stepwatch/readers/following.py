@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepwatch.readers import READERS, Reader, detect
-from stepwatch.readers.assemble import assemble, of_kind, starts_of_runs
+from stepwatch.readers.assemble import assemble, starts_of_runs
 from stepwatch.readers.reading import SNIFFED_BYTES
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.faults import FAULT_LETTERS
@@ -107,8 +107,8 @@ class LiveReader:
         records.unread_lines.clear()
         records.outside_lines.clear()
         finished = self._finished(reader)
-        rows, events = finished.iterations(), finished.sorted_events()
-        start = starts_of_runs(rows, events, of_kind(events, Fact))[-1]
+        rows = finished.iterations()
+        start = starts_of_runs(rows, finished.by_kind())[-1]
         if len(rows) and start > max(rows.line[0], 0):
             self._divide(start, reader)
             finished = self._finished(reader)

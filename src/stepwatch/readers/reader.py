@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.records import Records
-from stepwatch.run import Event, Run, Timing, Traits
+from stepwatch.readers.records import Kinds, Records
+from stepwatch.run import Run, Timing, Traits
 
 MOST_SNIFFED = 60
 """Hits that a `sniff` counts: enough to tell formats apart."""
@@ -44,5 +44,5 @@ class Reader(NamedTuple):
     claims_any_bar: bool = False
     """The progress bar of any loop before the training looks like this format."""
     untimed: tuple[Untimed, ...] = ()
-    complete: Callable[[Run, Sequence[Event], Records], Run] | None = None
+    complete: Callable[[Run, Kinds, Records], Run] | None = None
     """Adds to a run what only this format tells; the events are those of the run."""

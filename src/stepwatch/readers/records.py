@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Iterations, Unread, rows_from
+from stepwatch.run import (
+    COLUMNS,
+    Checkpoint,
+    Evaluation,
+    Event,
+    EventColumns,
+    Fact,
+    Fault,
+    Iterations,
+    Unread,
+    column_of,
+    joined,
+    rows_from,
+)
 from stepwatch.settings import KINDS, as_kind
 from stepwatch.units import DAY_S
 
 MANY_ROWS = 1 << 22
 """Of which the columns are made narrow: a log of about 200 MB."""
+MANY_EVENTS = 1 << 16
+"""Beyond which evaluations and checkpoints are columns."""
+_RECENT_EVENTS = 8
+"""That are not: a line may tell more of one that stands a few lines above."""
 _NARROW: dict[str, Any] = {"number": np.int32, "line": np.int32, "loss": np.float32, "reported_mfu": np.float32}
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
@@ -68,6 +86,8 @@ class Records:
     tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Tables of a reader's own, the line first, that become rows once all is read."""
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
+    many: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]] = field(default_factory=dict)
+    """Evaluations and checkpoints of a long log, no longer among the events."""
     single_rows: list[tuple[float, ...]] = field(default_factory=list)
     """Rows of lines that were read one by one, not yet in the columns."""
 
@@ -161,7 +181,17 @@ class Records:
         return Iterations(**whole)
 
     def narrow(self) -> None:
-        """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU."""
+        """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU.
+
+        Of many events columns.
+        """
+        if len(self.events) > MANY_EVENTS:
+            older, recent = self.events[:-_RECENT_EVENTS], self.events[-_RECENT_EVENTS:]
+            for kind in (Evaluation, Checkpoint):
+                own = [event for event in older if type(event) is kind]
+                if own:
+                    self.many.setdefault(kind, []).append(EventColumns.of(kind, own))
+            self.events = [event for event in older if type(event) not in self.many] + recent
         if sum(map(len, self.columns["line"])) > MANY_ROWS:
             for name, parts in self.columns.items():
                 if name in _NARROW:
@@ -211,6 +241,7 @@ class Records:
         if changed or not (fits & timed).all():
             self.replace_rows(rows.take(fits & timed))
         self.events = [kept for event in self.events if (kept := self._admitted(event)) is not None]
+        self.many = {kind: [self._admitted_columns(part) for part in parts] for kind, parts in self.many.items()}
         self.outside.sort()
         self.outside_lines.sort()
 
@@ -239,13 +270,59 @@ class Records:
             return event if fitting is event.value else event._replace(value=fitting)
         return event
 
+    def _admitted_columns(self, events: EventColumns[Any]) -> EventColumns[Any]:
+        strange = np.zeros(len(events), bool)
+        for name, limits in (("at", bounds.ITERATION), ("took_s", bounds.EVENT_S), ("stamp_s", bounds.CLOCK_S)):
+            column = column_of(events, name)
+            strange |= ~(limits.mask(column) | np.isnan(column))
+        if not strange.any():
+            return events
+        kept = [self._admitted(event) for event in events.take(strange)]
+        good = [event for event in kept if event is not None]
+        return EventColumns.joined([events.take(~strange), EventColumns.of(events.kind, good)])
+
     def _leave_out(self, line: int, name: str, value: object) -> None:
         self.outside_lines.append(line)
         if len(self.outside) < MOST_UNREAD_KEPT:
             self.outside.append(Unread(line=line, text=f"{name} = {value}"[:LONGEST_LINE_KEPT]))
 
     def sorted_events(self) -> Sequence[Event]:
+        """All by line, each an object again."""
+        for parts in self.many.values():
+            for part in parts:
+                self.events += part
+        self.many.clear()
         return sorted(self.events, key=LINE_OF)
+
+    def by_kind(self) -> Kinds:
+        """All by line, each kind for itself."""
+        facts, evaluations, checkpoints, faults = (
+            sorted((event for event in self.events if type(event) is kind), key=LINE_OF)
+            for kind in (Fact, Evaluation, Checkpoint, Fault)
+        )
+        return Kinds(facts, self._with_many(Evaluation, evaluations), self._with_many(Checkpoint, checkpoints), faults)
+
+    def _with_many(self, kind: Any, events: Sequence[Any]) -> Sequence[Any]:
+        parts = self.many.get(kind)
+        return EventColumns.joined([*parts, EventColumns.of(kind, events)]) if parts else events
+
+
+class Kinds(NamedTuple):
+    """Events by line, each kind for itself."""
+
+    facts: Sequence[Fact]
+    evaluations: Sequence[Evaluation]
+    checkpoints: Sequence[Checkpoint]
+    faults: Sequence[Fault]
+
+    def between(self, begin: float, end: float) -> Kinds:
+        """From a line to before another."""
+        return Kinds(
+            *(each[bisect_left(each, begin, key=LINE_OF) : bisect_left(each, end, key=LINE_OF)] for each in self)
+        )
+
+    def events(self) -> list[Event]:
+        return sorted((event for kind in self for event in kind), key=LINE_OF)
 
 
 def _possible(values: np.ndarray) -> np.ndarray:
@@ -275,15 +352,9 @@ def _grow_first(parts: list[np.ndarray]) -> None:
         with suppress(ValueError):  # it is not its own memory, or somebody else holds it
             first.resize(size + sum(map(len, parts)))
     if len(first) == size:
-        parts[:] = [_joined([first, *parts])]
+        parts[:] = [joined([first, *parts])]
         return
     for part in parts:
         first[size : size + len(part)] = part
         size += len(part)
     parts[:] = [first]
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    if parts and all(part.strides == (0,) for part in parts):  # unknown throughout
-        return np.broadcast_to(np.nan, sum(len(part) for part in parts))
-    return np.concatenate(parts)

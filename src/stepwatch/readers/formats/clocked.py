@@ -22,7 +22,7 @@ def add_clocked(records: Records, error_s: float) -> None:
     again = np.flatnonzero(np.diff(table[:, 1]) < 0) + 1
     begun = np.searchsorted(table[:, 0], starts[:, 0])
     edges = sorted({0, *again.tolist(), *begun[begun < len(table)].tolist(), len(table)})
-    events = [event for event in records.events if isinstance(event, (Evaluation, Checkpoint))]
+    events = [event for event in records.sorted_events() if isinstance(event, (Evaluation, Checkpoint))]
     for begin, end in pairwise(edges):
         part = table[begin:end]
         part = part[np.diff(part[:, 1], prepend=-1) > 0]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.readers.formats.running import at_lines, first_draws, median
-from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Records
-from stepwatch.run import Evaluation, Event, Fact, Floats, Inside, Ints, Run, repeated
+from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Kinds, Records
+from stepwatch.run import Evaluation, Fact, Floats, Inside, Ints, Run, repeated
 
 EPOCHS, RESUMED = "epochs", "resume"
 """Facts that a format states: how many epochs are planned, and that the process goes on from a checkpoint."""
@@ -132,7 +132,7 @@ def add_epochs(
             records.events.append(Fact(line=line, name="max_iters", value=int(own[-1] * epochs.total[lap])))
 
 
-def with_waiting(run: Run, events: Sequence[Event], records: Records) -> Run:
+def with_waiting(run: Run, told: Kinds, records: Records) -> Run:
     """The run with what its steps waited for data."""
     table = records.table(INSIDE, 3)
     data = at_lines(run.iterations.line, table[:, 0], table[:, 1])

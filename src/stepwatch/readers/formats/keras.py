@@ -11,7 +11,6 @@ once: the first drawing of a bar then tells the batch, and with it the steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,13 +21,13 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
-from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
+from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits, repeated
+from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Traits, repeated
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6}
 _FINAL = Line(
@@ -368,7 +367,7 @@ Epoch 2/3
 )
 
 
-def _without_validation(run: Run, events: Sequence[Event], records: Records) -> Run:
+def _without_validation(run: Run, told: Kinds, records: Records) -> Run:
     """The run, where what each validation took was taken out of its times."""
     apart = bool(run.evaluations) and all(evaluation.took_s is not None for evaluation in run.evaluations)
     return replace(run, holds=run.holds - {"eval"}) if apart else run

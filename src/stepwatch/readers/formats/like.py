@@ -23,7 +23,15 @@ from stepwatch.readers.formats.like_numbers import Counted, counted, through_epo
 from stepwatch.readers.formats.like_readings import Column, Reading, Rows, chosen, counts_down, times_of
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
-from stepwatch.readers.records import DATED_S, LARGEST_KEPT, LONGEST_LINE_KEPT, LONGEST_TIME_S, SHOWN_LETTERS, Records
+from stepwatch.readers.records import (
+    DATED_S,
+    LARGEST_KEPT,
+    LONGEST_LINE_KEPT,
+    LONGEST_TIME_S,
+    SHOWN_LETTERS,
+    Kinds,
+    Records,
+)
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import FLOAT, Line
 from stepwatch.readers.text.line_format import LineFormat, at_of
@@ -32,7 +40,6 @@ from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import (
     Checkpoint,
     Evaluation,
-    Event,
     Fact,
     Floats,
     Ints,
@@ -299,7 +306,7 @@ class _Like(LineFormat):
                 records.events.append(Fact(line=line, name="averaged", value=True))
                 if since_start and 0 < done <= gaps[min(row + 1, len(gaps) - 1)]:
                     records.events.append(Fact(line=line, name="first_covers", value=done))
-        beside = [type(event) for event in (*records.events, *records.unplaced)]
+        beside = [type(event) for event in (*records.sorted_events(), *records.unplaced)]
         if reading.meaning is TimeMeaning.STEP and 2 * max(map(beside.count, (Evaluation, Checkpoint))) > len(rows) > 2:
             # What comes with most lines could not be separated from the steps: no time but theirs is printed.
             records.events.append(Fact(line=int(rows.line[0]), name="holds", value=NOTHING))
@@ -348,7 +355,7 @@ class _Like(LineFormat):
         return Implausible(Message("no time in lines like “{line:word}” can be that of an iteration", example), remedy)
 
 
-def _complete(run: Run, events: Sequence[Event], records: Records) -> Run:
+def _complete(run: Run, told: Kinds, records: Records) -> Run:
     understood = next((kept for kept in records.kept if isinstance(kept, Understood)), None)
     if understood is None:
         return run

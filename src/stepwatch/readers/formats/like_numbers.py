@@ -71,8 +71,9 @@ def through_epochs(rows: Iterations, records: Records, found: Counted) -> tuple[
         base = min(float(np.nanmin(epoch)), 1.0)  # counted from 0 or from 1
         before = np.clip(np.nan_to_num((epoch - base) * end), 0, LARGEST_KEPT)
         rows = replace(rows, number=rows.number + before.astype(np.int64))
-        records.unplaced += [event for event in records.events if isinstance(event, (Evaluation, Checkpoint))]
-        records.events = [event for event in records.events if not isinstance(event, (Evaluation, Checkpoint))]
+        events = records.sorted_events()
+        records.unplaced += [event for event in events if isinstance(event, (Evaluation, Checkpoint))]
+        records.events = [event for event in events if not isinstance(event, (Evaluation, Checkpoint))]
         end *= epochs
     elif np.isfinite(epoch[-1]) and not (step > 0).any():
         end = end if epochs == 1 else np.nan  # of the only epoch there is, or of each

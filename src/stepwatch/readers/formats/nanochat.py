@@ -92,7 +92,9 @@ def _finish(first_line: int, records: Records) -> None:
     other = min(starts, default=None)
     if last >= 0 and other is not None:
         records.events = [
-            event for event in records.events if event.line < other or not isinstance(event, (Evaluation, Checkpoint))
+            event
+            for event in records.sorted_events()
+            if event.line < other or not isinstance(event, (Evaluation, Checkpoint))
         ]
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from stepwatch.readers.formats.running import at_lines, median
-from stepwatch.readers.records import DEVICES, INSIDE, WORK, Records
+from stepwatch.readers.records import DEVICES, INSIDE, WORK, Kinds, Records
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Inside, Run, Span
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import TERA
@@ -18,8 +18,9 @@ from stepwatch.units import TERA
 _Timed = TypeVar("_Timed", Evaluation, Checkpoint)
 
 
-def complete(run: Run, events: Sequence[Event], records: Records) -> Run:
+def complete(run: Run, told: Kinds, records: Records) -> Run:
     """The run with what only the recorder tells: its span, compilation, what is inside its steps."""
+    events = told.events()
     begin, end = _bounds(run, events)
     own = [event for event in events if begin <= event.line < end]
     facts = [event for event in own if isinstance(event, Fact)]
@@ -92,7 +93,7 @@ def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, f
     return Span(started if started <= begun else begun, begun, max(ends))
 
 
-def with_inside(run: Run, events: Sequence[Event], records: Records) -> Run:
+def with_inside(run: Run, told: Kinds, records: Records) -> Run:
     """The run of a trainer that prints beside each time how long the step waited for its data."""
     return replace(run, inside=inside_of(run, records))
 

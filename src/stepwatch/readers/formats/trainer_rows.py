@@ -335,8 +335,9 @@ class TrainerRows:
 
     def _saves(self, bar_line: Floats, bar_number: Ints) -> list[Checkpoint]:
         """Checkpoints with the number in their name; the others get that of the bar above them."""
-        saves = [event for event in self.records.events if isinstance(event, Checkpoint)]
-        self.records.events = [event for event in self.records.events if not isinstance(event, Checkpoint)]
+        events = self.records.sorted_events()
+        saves = [event for event in events if isinstance(event, Checkpoint)]
+        self.records.events = [event for event in events if not isinstance(event, Checkpoint)]
         unplaced = self.records.unplaced
         places = np.searchsorted(bar_line, [event.line for event in unplaced]) - 1
         numbers = np.append(bar_number, 0)[places].tolist()

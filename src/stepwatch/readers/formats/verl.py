@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
 
@@ -20,13 +19,13 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, median
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
-from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Kinds, Records
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import clocks_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Run, Timing, Traits
+from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Traits
 
 _TIMED = b"timing_s/step:"
 _STEP = Pattern(rb"(?<![\w/])step:(\d{1,12}) - ")
@@ -123,7 +122,7 @@ def _float(text: bytes) -> float:
         return np.nan
 
 
-def _complete(run: Run, events: Sequence[Event], records: Records) -> Run:
+def _complete(run: Run, told: Kinds, records: Records) -> Run:
     """The run with the parts of its steps."""
     names = [name for name in records.table_rows if name.startswith(_PART)]
     tables = {name.removeprefix(_PART): records.table(name, 2) for name in names}

@@ -55,10 +55,14 @@ def taken_off(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
     data = np.where(known, run.inside.data_s, costs.data_s.mid)
     beyond = np.where(known, data - median(run.inside.data_s[known]), 0.0)
     step, unexplained = split.column_s("step"), split.column_s("unexplained")
-    late = np.minimum(np.maximum(beyond, 0.0), unexplained)
-    within = np.minimum(data - late, step)
+    late = np.minimum(np.maximum(beyond, 0.0, out=beyond), unexplained, out=beyond)
+    data -= late
+    within = np.minimum(data, step, out=data)
     parts = {part: split.column_s(part) for part in ("eval", "checkpoint", "compile")}
-    parts |= {"step": step - within, "unexplained": unexplained - late, DATA: late + within}
+    parts = {part: column if column.any() else np.broadcast_to(0.0, len(column)) for part, column in parts.items()}
+    step -= within
+    unexplained -= late
+    parts |= {"step": step, "unexplained": unexplained, DATA: np.add(late, within, out=within)}
     return Split(run.iterations.time_s, np.arange(len(step)), parts)
 
 

@@ -270,7 +270,8 @@ def _admitted(run: Run) -> Run:
     if span is not None and not (list(span) == sorted(span) and all(map(bounds.CLOCK_S.holds, span))):
         span = None
     if inside is not None:
-        inside = Inside(*(np.where(bounds.EVENT_S.mask(column), column, np.nan) for column in inside))
+        strange = [~(bounds.EVENT_S.mask(column) | np.isnan(column)) for column in inside]
+        inside = Inside(*(np.where(out, np.nan, c) if out.any() else c for out, c in zip(strange, inside, strict=True)))
     return replace(
         run,
         saved_params=within(bounds.SETTINGS["n_params"], run.saved_params),

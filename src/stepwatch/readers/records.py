@@ -127,18 +127,12 @@ class Records:
 
     def table(self, name: str, width: int) -> np.ndarray:
         """What was kept under this name, by line."""
-        rows = np.array(self.table_rows.get(name, []), dtype=np.float64).reshape(-1, width)
-        parts = self.tables.get(name, [])
-        whole = np.concatenate((*parts, _possible(rows)) if len(rows) or not parts else parts)
-        rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
-        return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
+        parts = list(self.tables.get(name, []))
+        return _table(parts, self.table_rows.get(name, []), width)
 
     def take_table(self, name: str, width: int) -> np.ndarray:
         """The same, which is not kept any longer."""
-        whole = self.table(name, width)
-        self.tables.pop(name, None)
-        self.table_rows.pop(name, None)
-        return whole
+        return _table(self.tables.pop(name, []), self.table_rows.pop(name, []), width)
 
     def keep_beside(self, lines: np.ndarray, numbers: np.ndarray) -> None:
         """Of the tables beside the rows only what belongs to these rows."""
@@ -331,6 +325,21 @@ def _possible(values: np.ndarray) -> np.ndarray:
     if beyond.any():
         values[beyond & np.isfinite(values)] = np.nan
     return values
+
+
+def _table(parts: list[np.ndarray], single: list[tuple[float, ...]], width: int) -> np.ndarray:
+    """All rows by line. Each part is let go as it is copied: a long table is not held twice."""
+    if single or not parts:
+        parts.append(_possible(np.array(single, dtype=np.float64).reshape(-1, width)))
+    whole = np.empty((width, sum(map(len, parts)))).T
+    parts.reverse()
+    begin = 0
+    while parts:
+        part = parts.pop()
+        whole[begin : begin + len(part)] = part
+        begin += len(part)
+    rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
+    return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
 
 
 def _narrowed(part: np.ndarray, kind: Any) -> np.ndarray:

@@ -76,20 +76,22 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def finish(first_line: int, records: Records) -> None:
-    line, epoch, place, step, time, data, loss = records.take_table(_ROWS, 7).T
+    rows = records.take_table(_ROWS, 7)
     ends, evaluated = records.take_table(_ENDS, 2), records.take_table(_EVALUATED, 1)[:, 0]
-    if not len(line):
+    if not len(rows):
         return
-    number, per_epoch = _numbers(epoch, place, step)
-    new = first_of_each(number, time, loss) & np.isfinite(number)
+    number, per_epoch = _numbers(*rows[:, 1:4].T)
+    new = first_of_each(number, rows[:, 4], rows[:, 6]) & np.isfinite(number)
     if not new.any():
         return
-    line, number, time, data, loss = (column[new] for column in (line, number, time, data, loss))
+    number = number[new]
+    line, time, data, loss = (rows[new, place] for place in (0, 4, 5, 6))
+    del rows  # of a long log more than all columns
     fell = np.flatnonzero(np.diff(number) <= 0) + 1
     records.events += [Fact(int(line[row]), "process", row, header=True) for row in fell.tolist()]
     for row, end in zip((0, *fell.tolist()), (*fell.tolist(), len(line)), strict=True):
-        rows = slice(row, end)
-        time[rows], data[rows] = apart_at_start(number[rows], time[rows], data[rows])
+        own = slice(row, end)
+        time[own], data[own] = apart_at_start(number[own], time[own], data[own])
         if end == row + 1:
             records.events.append(
                 lone_row(line[row], number[row], number[row] % per_epoch if per_epoch else number[row])

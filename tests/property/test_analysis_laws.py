@@ -16,7 +16,7 @@ from stepwatch.run import Iterations
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import from_text
 
-seeds = st.integers(0, 10_000)
+seeds = st.integers(0, 2**32 - 1)
 
 
 def a_random_run(seed: int):  # type: ignore[no-untyped-def]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.calibrations import a_calibration
 from tests.property.columns import inside, whole
-from tests.property.test_door_laws import explained
+from tests.property.test_door_laws import FORMS, explained
 from tools.fuzz.roads import check_json
 
 from stepwatch import bounds
@@ -33,6 +33,7 @@ from stepwatch.run import Fact, Run
 from stepwatch.settings import Origin, Settings
 
 SPOKEN = st.sampled_from(LANGUAGES)
+CARDS, ENDS = st.sampled_from(gpus()), whole(bounds.SETTINGS["max_iters"])
 SHAPES = st.fixed_dictionaries(
     {
         "n_layer": st.integers(1, 200), "n_head": st.integers(1, 64), "vocab_size": st.integers(1, 10**6),
@@ -52,16 +53,18 @@ def begun(shape: dict[str, int], **more: int) -> Run:
     return assemble(records, READERS["nanogpt"], "a.log")[-1]
 
 
-@given(SHAPES, st.sampled_from((8, 64, 128)), st.sampled_from(gpus()), whole(bounds.SETTINGS["max_iters"]), SPOKEN)
+@given(
+    SHAPES, st.sampled_from((8, 64, 128)), st.sampled_from(gpus()), whole(bounds.SETTINGS["max_iters"]), SPOKEN, FORMS
+)
 def test_a_run_that_has_only_begun_expects_what_it_may(
-    shape: dict[str, int], head_size: int, card: Gpu, end: int, language: str
+    shape: dict[str, int], head_size: int, card: Gpu, end: int, language: str, form: str
 ) -> None:
     run = begun(named(shape, head_size), max_iters=end)
     with suppress(StepwatchError):  # a card whose speed is not known
-        explained(analyse(run, card), language)
+        explained(analyse(run, card), language, form)
 
 
-@given(SHAPES, st.sampled_from((8, 64)), st.sampled_from(gpus()), SPOKEN)
+@given(SHAPES, st.sampled_from((8, 64)), CARDS, SPOKEN)
 def test_a_plan_is_advised_or_too_large(shape: dict[str, int], head_size: int, card: Gpu, language: str) -> None:
     with suppress(StepwatchError):
         found = plan(Settings.of(Origin.USER, named(shape, head_size)), card)
@@ -75,7 +78,7 @@ def test_a_plan_is_advised_or_too_large(shape: dict[str, int], head_size: int, c
 SIZES = st.text("0123456789.", max_size=12) | st.floats(0.0, 1e9).map(str) | st.text(max_size=8)
 
 
-@given(SIZES, SIZES, st.sampled_from("KMGTP"), SHAPES, st.none() | st.sampled_from(gpus()), SPOKEN)
+@given(SIZES, SIZES, st.sampled_from("KMGTP"), SHAPES, st.none() | CARDS, SPOKEN)
 def test_a_run_out_of_memory_is_told_what_to_set(
     asked: str, has: str, unit: str, shape: dict[str, int], card: Gpu | None, language: str
 ) -> None:
@@ -93,12 +96,13 @@ FIGURES = {
 }  # fmt: skip
 
 
-@given(st.sampled_from(gpus()), st.fixed_dictionaries({}, optional=FIGURES), SPOKEN)
-def test_any_card_is_shown(card: Gpu, figures: dict[str, float], language: str) -> None:
+@given(
+    st.sampled_from(gpus()), st.fixed_dictionaries({}, optional=FIGURES), SPOKEN, st.sampled_from(("terminal", "md"))
+)
+def test_any_card_is_shown(card: Gpu, figures: dict[str, float], language: str, form: str) -> None:
     other = replace(card, **figures)
-    for form in ("terminal", "md"):
-        assert card.name in str(render(other, form, language))
-        assert render([other, card], form, language)
+    assert card.name in str(render(other, form, language))
+    assert render([other, card], form, language)
 
 
 @given(

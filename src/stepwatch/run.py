@@ -192,7 +192,8 @@ class EventColumns(Sequence[Told]):
     __slots__ = ("columns", "kind")
 
     def __init__(self, kind: type[Told], columns: tuple[Floats, ...]) -> None:
-        self.kind, self.columns = kind, columns
+        self.kind: Any = kind
+        self.columns = columns
 
     @classmethod
     def of(cls, kind: type[Told], events: Sequence[Told]) -> EventColumns[Told]:
@@ -210,7 +211,7 @@ class EventColumns(Sequence[Told]):
         return EventColumns(self.kind, tuple(column[rows] for column in self.columns))
 
     def with_column(self, name: str, column: Floats) -> EventColumns[Told]:
-        place = self.kind._fields.index(name)
+        place: int = self.kind._fields.index(name)
         return EventColumns(self.kind, (*self.columns[:place], column, *self.columns[place + 1 :]))
 
     def __len__(self) -> int:
@@ -234,20 +235,22 @@ class EventColumns(Sequence[Told]):
         line, at, *others = (column[rows].tolist() for column in self.columns)
         for number, iteration, *values in zip(line, at, *others, strict=True):
             place = int(iteration) if iteration == iteration else None
-            yield self.kind(int(number), place, *(each if each == each else None for each in values))  # type: ignore[arg-type]
+            yield self.kind(int(number), place, *(each if each == each else None for each in values))
 
 
 def column_of(events: Sequence[Evaluation] | Sequence[Checkpoint], name: str) -> Floats:
     """One field of all events; nan where it is unknown."""
     if isinstance(events, EventColumns):
-        return events.columns[events.kind._fields.index(name)]
+        column: Floats = events.columns[events.kind._fields.index(name)]
+        return column
     return np.array([getattr(event, name) for event in events], np.float64)
 
 
 def numbers_of(events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Ints:
-    """The iterations of those events that have one."""
+    """The iterations of those events that have one, rising, each once."""
     at = column_of(events, "at")
-    return at[~np.isnan(at)].astype(np.int64)
+    numbers: Ints = np.sort(at[~np.isnan(at)]).astype(np.int64)
+    return numbers[np.diff(numbers, prepend=-1) > 0]
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -266,7 +266,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         return left, 0, 0.0
     evals = max(end // interval - last // interval, 0)
     prices = _prices_ahead(costs, step)
-    saves = np.unique(numbers_of(run.checkpoints))
+    saves = numbers_of(run.checkpoints)
     saves = saves[saves > 0]
     with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
     if len(saves) > 1 and not with_evaluations:  # they have an interval of their own

@@ -141,7 +141,7 @@ def find_phases(run: Run) -> Phases:
         marks.certainty[:] = Certainty.SEEN
     found = bool(marks.evaluated.any())
     unlogged, trailing = _unlogged(run, interval, found or not inferred)
-    saved = np.unique(numbers_of(run.checkpoints))
+    saved = numbers_of(run.checkpoints)
     return Phases(
         phase=marks.phase,
         certainty=marks.certainty,
@@ -286,8 +286,8 @@ class _Marks:
         """The rows whose time holds those of the events of which the iterations are known."""
         numbers, lines = self.run.iterations.number, self.run.iterations.line
         found = np.zeros(len(numbers), bool)
-        at = numbers_of(events)
-        line = column_of(events, "line")[~np.isnan(column_of(events, "at"))]
+        known = ~np.isnan(column_of(events, "at"))
+        at, line = (column_of(events, name)[known].astype(np.int64) for name in ("at", "line"))
         rows = rows_from(numbers, at)
         inside = rows < len(numbers)
         rows, at, line = rows[inside], at[inside], line[inside]
@@ -446,7 +446,7 @@ def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged
         if not interval or not evaluates:
             return Unlogged(), None
         return between_rows(numbers, interval, 0, np.zeros(0, np.int64)), None
-    mentioned = np.unique(numbers_of(run.evaluations))
+    mentioned = numbers_of(run.evaluations)
     mentioned = mentioned[(mentioned > begin) & (mentioned < end)]
     hidden = Unlogged(mentioned=mentioned[numbers[rows_from(numbers, mentioned)] != mentioned])
     if interval and usual and not run.reordered and len(run.evaluations) > 1:

@@ -13,7 +13,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, DATED_S, ETA_END, LINE_OF, OVER, Kinds, Records
+from stepwatch.readers.records import ANNOUNCED, DATED_S, ETA_END, OVER, Kinds, Records
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -349,7 +349,7 @@ def _taken(events: Sequence[Told], rows: Ints) -> Sequence[Told]:
 def _ranks(told: Kinds) -> int:
     """How many processes printed the header: each rank says it once. A header after a crash starts the count anew."""
     counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
-    for event in sorted((*told.facts, *told.faults), key=LINE_OF):
+    for event in told._replace(evaluations=(), checkpoints=()).events():
         if isinstance(event, Fact) and event.name in counts:
             counts = dict.fromkeys(counts, 0) if crashed else counts
             counts[event.name] += 1

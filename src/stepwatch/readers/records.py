@@ -290,13 +290,10 @@ class Records:
 
     def by_kind(self) -> Kinds:
         """All by line, each kind for itself."""
-        facts, evaluations, checkpoints, faults = (
-            sorted((event for event in self.events if type(event) is kind), key=LINE_OF)
-            for kind in (Fact, Evaluation, Checkpoint, Fault)
-        )
-        return Kinds(facts, self._with_many(Evaluation, evaluations), self._with_many(Checkpoint, checkpoints), faults)
+        return Kinds(*map(self._of_kind, (Fact, Evaluation, Checkpoint, Fault)))
 
-    def _with_many(self, kind: Any, events: Sequence[Any]) -> Sequence[Any]:
+    def _of_kind(self, kind: Any) -> Sequence[Any]:
+        events = sorted((event for event in self.events if type(event) is kind), key=LINE_OF)
         parts = self.many.get(kind)
         return EventColumns.joined([*parts, EventColumns.of(kind, events)]) if parts else events
 
@@ -311,9 +308,11 @@ class Kinds(NamedTuple):
 
     def between(self, begin: float, end: float) -> Kinds:
         """From a line to before another."""
-        return Kinds(
-            *(each[bisect_left(each, begin, key=LINE_OF) : bisect_left(each, end, key=LINE_OF)] for each in self)
-        )
+
+        def part(events: Any) -> Any:
+            return events[bisect_left(events, begin, key=LINE_OF) : bisect_left(events, end, key=LINE_OF)]
+
+        return Kinds(*map(part, self))
 
     def events(self) -> list[Event]:
         return sorted((event for kind in self for event in kind), key=LINE_OF)

@@ -49,8 +49,8 @@ _ALL = (
             "explain": Message("The card the run used: 4070, rtx4090, a100-80gb, cpu, …"),
             "estimate": Message("The card: 4070, rtx4090, a100-80gb, …; `this` or nothing asks the driver."),
             "advise": Message("The card: 4070, rtx4090, a100-80gb, …; `this` asks the driver."),
-            "compare": Message("The card that the runs used; otherwise each log's own."),
-            "watch": Message("The card: 4070, …; else the log's, else this machine's, else unknown."),
+            "compare": Message("The card that the runs used (default: that of each log)."),
+            "watch": Message("The card: 4070, … (default: that of the log, then this machine's)."),
         },
         api="The card, as people type it or drivers report it; `this` asks the driver of the server.",
     ),
@@ -99,7 +99,7 @@ _ALL = (
             "explain": Message("Override a setting, or supply one the log does not show: max_iters=6000."),
             "estimate": Message("Override a setting of the config."),
             "advise": Message("Override a setting of the log or the config."),
-            "compare": Message("A setting that the logs do not show."),
+            "compare": Message("Supply a setting that the logs do not show."),
             "watch": Message("Override a setting, or supply one the log does not show: max_iters=6000."),
         },
         api="A setting as key=value; may be repeated.",
@@ -142,7 +142,7 @@ _ALL = (
         help={
             "explain": Message("Explain only the N-th run of the log."),
             "advise": Message("Advise on the N-th run of the log."),
-            "compare": Message("Compare the N-th run of a log, not the longest."),
+            "compare": Message("Compare the N-th run of a log (default: the longest)."),
         },
         api="Explain only this run of the log.",
     ),
@@ -151,10 +151,10 @@ _ALL = (
         metavar="NAME",
         for_each_run=True,
         help={
-            "explain": Message("The format of the log, instead of detecting it."),
-            "compare": Message("The format of the logs, instead of detecting it."),
+            "explain": Message("The format of the log (default: detected)."),
+            "compare": Message("The format of the logs (default: detected)."),
         },
-        api="The format of the log, instead of detecting it.",
+        api="The format of the log (default: detected).",
     ),
     Option(
         name="like",
@@ -169,20 +169,22 @@ _ALL = (
     Option(
         name="samples",
         metavar="FILE",
-        help=Message("What the machine did meanwhile: of `stepwatch monitor`, nvidia-smi, gpustat, DCGM, Prometheus."),
+        help=Message(
+            "Samples of the machine during the run, from `stepwatch monitor`, nvidia-smi, gpustat, DCGM or Prometheus."
+        ),
     ),
     Option(
         name="price_per_hour",
         metavar="PRICE",
         help=Message("Price of an hour of the machine, for the cost of the run."),
     ),
-    Option(name="price_per_kwh", metavar="PRICE", help=Message("Price of a kWh, where the samples show the power.")),
+    Option(name="price_per_kwh", metavar="PRICE", help=Message("Price of a kWh, if the samples show the power.")),
     Option(
         name="max_size",
         kind=int,
         metavar="BYTES",
         default=LARGEST_EXPANSION_BYTES,
-        help=Message("Largest log to read, after expansion (default: 2 GB)."),
+        help=Message("Largest log to read, after decompression (default: 2 GB)."),
     ),
     Option(
         name="history",
@@ -195,7 +197,7 @@ _ALL = (
     Option(name="no_iterations", kind=bool, help=Message("Leave the list of iterations out of the JSON.")),
     Option(name="iterations", kind=bool, api="False leaves the list of iterations out."),
     Option(name="with_lines", kind=bool, help=Message("Show lines of the log that were not understood.")),
-    Option(name="front_matter", kind=bool, help=Message("Begin the Markdown with front matter for a site.")),
+    Option(name="front_matter", kind=bool, help=Message("Start the Markdown with front matter for a site.")),
     Option(
         name="why",
         kind=bool,

@@ -296,7 +296,7 @@ def too_little(evidence: Evidence) -> Verdict | None:
         text = Message("No logged iteration is a training step alone; a normal one takes at most {most:high}.", facts)
         if evaluates:
             text = Message(
-                "Every iteration in this log holds an evaluation besides its step; a normal one takes less than {most:high}.",
+                "Every iteration in this log includes an evaluation as well as its step; a normal one takes less than {most:high}.",
                 facts,
             )
         elif rows == 1:
@@ -326,9 +326,9 @@ def asleep(evidence: Evidence) -> Verdict | None:
     slept = evidence.sentence("sleep").params
     facts = {"step": evidence.analysis.costs.step_s.mid, "lost": slept["lost"], "at": slept["at"]}
     message = Message(
-        "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
+        "The machine stood still for {lost:time} in iteration {at:ints}, as if asleep. A normal iteration takes {step:time}.",
         facts,
-        "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. A normal iteration takes {step:time}.",
+        "The machine stood still for {lost:time} in all in iterations {at:ints}, as if asleep. A normal iteration takes {step:time}.",
         len(slept["at"]),
     )
     remedy = Message(

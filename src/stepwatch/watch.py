@@ -209,7 +209,7 @@ class Live:
         self._watching = self._history = True
 
     def tell_anew(self, now_s: float) -> None:
-        text = Message("The log was cut or replaced; reading continues at its new beginning.")
+        text = Message("The log was truncated or replaced; reading continues at its new beginning.")
         self._report(Occurrence(ANEW, now_s, text))
 
     # --- what is seen ---------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class Live:
             self._restarted = True
             self._report(Occurrence(RESTART, now_s, verdict.text))
         elif said is not None and self._said is None:
-            text = Message("The run goes on at iteration {at:n}.", {"at": last})
+            text = Message("The run continues at iteration {at:n}.", {"at": last})
             if said.status is Status.DIVERGED:
                 text = Message("The loss is a number again at iteration {at:n}.", {"at": last})
             self._report(Occurrence(RECOVERED, now_s, text, last))

@@ -118,7 +118,7 @@ def test_a_slip_in_a_command_is_pointed_out(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     what, remedy = told(*typed)
-    assert "neither a command nor a file" in what
+    assert "no command or file" in what
     assert remedy == f"did you mean: stepwatch {meant}"
 
 

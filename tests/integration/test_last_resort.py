@@ -24,7 +24,7 @@ def test_what_nothing_catches_is_two_lines_and_a_file(monkeypatch: pytest.Monkey
     done = stepwatch("explain", LOG, STEPWATCH_DEBUG="")
     what, remedy = done.stderr.decode().strip().split("\n")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert what == "stepwatch: a mistake in stepwatch: ZeroDivisionError: a mistake of ours"
+    assert what == "stepwatch: a bug in stepwatch: ZeroDivisionError: a mistake of ours"
     (file,) = tmp_path.iterdir()
     assert remedy.endswith(str(file))
     assert "Traceback" in file.read_text()

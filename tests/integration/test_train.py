@@ -458,7 +458,7 @@ def test_samples_are_nanogpts(train: Train, place: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == SAMPLED_BY_NANOGPT[: len(SAMPLED_BY_NANOGPT) // 2]
     for flags, said in (
         (["--start=ÄDG"], "does not know the character Ä"),
-        (["--start="], "nothing to go on with"),
+        (["--start="], "no text to continue"),
         (["--out_dir=nowhere"], "there is no file"),
         (["--dataset=nowhere"], "vocabulary of this model is not known"),
     ):

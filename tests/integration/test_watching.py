@@ -106,7 +106,7 @@ def test_rotation_and_a_cut_lose_nothing(start: Callable[..., Watched]) -> None:
     watched.says("Iteration")
     watched.log.rename(watched.log.with_suffix(".1"))
     watched.write(*LINES[third : 2 * third])
-    watched.says("cut or replaced")
+    watched.says("truncated or replaced")
     watched.log.write_text("".join(LINES[2 * third :]), encoding="utf-8")
     assert watched.ends() == (0, "")
     assert "for 401 iterations" in watched.text()

@@ -128,7 +128,7 @@ def test_a_live_view_follows_its_log(server: Serving, served_directory: Path) ->
         log.unlink()  # rotated away, and another one in its place
         log.write_text(iteration_lines(30, 200.0), encoding="utf-8")
         look = next(found for name, found in told if name == "look" and found["events"])
-        assert "cut or replaced" in look["events"][0]["text"]
+        assert "truncated or replaced" in look["events"][0]["text"]
 
 
 def test_what_others_watch_outlasts_one_who_leaves(server: Serving, served_directory: Path) -> None:

@@ -433,7 +433,7 @@ def test_ranks_that_print_their_headers_as_they_exit_are_no_restart() -> None:
     assert kinds(live) == [CRASHED, RESTART]
 
 
-@pytest.mark.parametrize(("line", "words"), [(OUT_OF_MEMORY, "goes on at iteration 101"), (NAN, "a number again")])
+@pytest.mark.parametrize(("line", "words"), [(OUT_OF_MEMORY, "continues at iteration 101"), (NAN, "a number again")])
 def test_a_run_that_goes_on_takes_the_alarm_back(line: bytes, words: str) -> None:
     live = a_watched_run(100)
     come(live, line, 100.0)

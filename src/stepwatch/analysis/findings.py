@@ -244,9 +244,9 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     if asleep.any():
         facts = {"at": numbers[asleep].tolist(), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
         message = Message(
-            "The machine stood still for {lost:time} in iteration {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
+            "The machine stood still for {lost:time} in iteration {at:ints}, as if asleep. This affects neither the normal speed nor the forecast.",
             facts,
-            "The machine stood still for {lost:time} in all in iterations {at:ints}, as when it sleeps. That changes neither the normal speed nor the forecast.",
+            "The machine stood still for {lost:time} in all in iterations {at:ints}, as if asleep. This affects neither the normal speed nor the forecast.",
             facts["count"],
         )
         yield Finding("sleep", WARNING, message)
@@ -570,7 +570,9 @@ def against_the_settings(a: Analysis) -> Iterator[Finding]:
         yield Finding("figures_disagree", WARNING, text)
     end, last = a.run.settings.count("max_iters"), int(a.run.iterations.number[-1])
     if end is not None and last > end:
-        text = Message("The log goes on to iteration {last:n}, beyond max_iters = {end:n}.", {"last": last, "end": end})
+        text = Message(
+            "The log continues to iteration {last:n}, beyond max_iters = {end:n}.", {"last": last, "end": end}
+        )
         yield Finding("beyond_the_end", WARNING, text)
 
 
@@ -701,9 +703,9 @@ def how_it_was_read(a: Analysis) -> Iterator[Finding]:
         yield from lines_without_time(run)
     if run.outside:  # what stepwatch.bounds does not let in: a broken trainer, or lines that are none of a training
         message = Message(
-            "Line {line:n} holds a value that no training can have ({what:word}): it is not used.",
+            "Line {line:n} contains an impossible value ({what:word}): it is not used.",
             {"count": run.outside_count, "line": run.outside[0].line + 1, "what": run.outside[0].text},
-            "{count:n} lines hold values that no training can have, the first in line {line:n} ({what:word}): they are not used.",
+            "{count:n} lines contain impossible values, the first in line {line:n} ({what:word}): they are not used.",
             run.outside_count,
         )
         yield Finding("outside_values", WARNING, message)

@@ -591,8 +591,8 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
     outside = a.machine.samples.outside
     if outside:
         text = Message(
-            "The samples hold a value that no machine can have ({what:word}): it is not used.", {"count": len(outside), "what": outside[0]},
-            "The samples hold {count:n} values that no machine can have, the first of {what:word}: they are not used.", len(outside),
+            "The samples contain an impossible value ({what:word}): it is not used.", {"count": len(outside), "what": outside[0]},
+            "The samples contain {count:n} impossible values, the first of {what:word}: they are not used.", len(outside),
         )  # fmt: skip
         yield Finding("outside_samples", NOTICE, text)
     for cause in a.machine.causes:

@@ -231,7 +231,7 @@ def rank_ended(a: Analysis) -> Iterator[Finding]:
             "last": row.last,
             "end": max(rank.last for rank in a.ranks.rows) if a.ranks else None,
         }
-        text = Message("Rank {rank:n} recorded nothing after step {last:n}, while others went on to {end:n}.", facts)
+        text = Message("Rank {rank:n} recorded nothing after step {last:n}, while others continued to {end:n}.", facts)
         yield Finding("rank_ended", WARNING, text)
 
 

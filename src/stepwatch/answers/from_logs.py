@@ -104,7 +104,7 @@ def _doubts(runs: Sequence[Run]) -> Iterator[Finding]:
         return
     names = {"word": understood.word, "unit": understood.unit}
     if understood.unit_assumed:
-        text = Message("No unit is printed beside “{word:word}”: {unit:word} is assumed.", names)
+        text = Message("No unit is printed next to “{word:word}”: {unit:word} is assumed.", names)
         yield Finding("like_unit", NOTICE, text)
     if understood.disagrees:
         text = Message("No time in the lines agrees with their timestamps, which are used instead.")

@@ -25,16 +25,16 @@ COMMANDS = {
     "advise": Message("What to change, what it saves and what it costs; or a config for a card and a model."),
     "compare": Message("Two runs side by side: whether one is faster, by how much, and why; an exit code for CI."),
     "watch": Message("A run in progress: how far it is, how fast, stalls as they happen, when it ends."),
-    "run": Message("Start a training with its output unchanged, and see what the machine does meanwhile."),
-    "monitor": Message("Sample this machine beside a training that is already running."),
+    "run": Message("Start a training run with its output unchanged, and see what the machine does meanwhile."),
+    "monitor": Message("Sample this machine during a training run that is already going."),
     "prepare": Message("Turn a text into training data: characters, bytes or GPT-2 tokens."),
-    "serve": Message("The page on this machine: paste a log, drop a file, watch one grow."),
-    "train": Message("Train a GPT as nanoGPT does, with the time of every part on a line of its own."),
-    "sample": Message("Let a trained model go on with a text, as nanoGPT's sample.py does."),
-    "convert": Message("Write a checkpoint in another form: one file, or a directory of the parts of several ranks."),
-    "calibrate": Message("Measure this machine; other commands then use it with `--gpu this`."),
+    "serve": Message("A local web page: paste a log, drop a file, watch one grow."),
+    "train": Message("Train a GPT as nanoGPT does, with the time of every part on a separate line."),
+    "sample": Message("Let a trained model continue a text, like nanoGPT's sample.py."),
+    "convert": Message("Convert a checkpoint: to one file, or to a directory with the parts of several ranks."),
+    "calibrate": Message("Measure this machine; other commands use the results with `--gpu this`."),
     "collect": Message("Read thousands of logs, from disks and buckets, into a store of Parquet files."),
-    "fleet": Message("Questions to a store of runs: where the GPU hours went, what is slow, what failed."),
+    "fleet": Message("Query a store of runs: where the GPU hours went, what is slow, what failed."),
     "gpus": Message("List the known cards, or show one."),
 }
 DEFAULT = "explain"
@@ -96,7 +96,7 @@ class _Commands(Spoken, click.Group):
         for command in () if may_be_file else nearest(word, COMMANDS)[:1]:
             meant = {"command": " ".join(map(quoted, ("stepwatch", command, *args[1:])))}
             raise UsageError(
-                Message("there is neither a command nor a file “{name:word}”", {"name": word}),
+                Message("there is no command or file “{name:word}”", {"name": word}),
                 Message("did you mean: {command:list}", meant),
             )
         return super().parse_args(ctx, [DEFAULT, *args])
@@ -179,9 +179,7 @@ def _last_words(error: Exception) -> Notice:
     import traceback
     from importlib.metadata import version
 
-    what = Message(
-        "a mistake in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)}
-    )
+    what = Message("a bug in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)})
     lines = (f"stepwatch {version('stepwatch')}, Python {sys.version}\n", *traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile(

@@ -32,10 +32,11 @@ from stepwatch.messages import Message
     texts=(
         Message("Advise what to change: what each change saves, as an interval, and what it costs."),
         Message(
-            "For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. Changes that "
-            "save less than a minute or a hundredth of the run are not listed. With neither log nor config it "
-            "recommends a whole config for the card and the shape given: micro-batch, accumulation, dtype, "
-            "compilation, evaluations and checkpoints. --set mtbf_hours=24 says how often the machine fails."
+            "For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. "
+            "Changes that save less than a minute or 1 % of the run are not listed. With neither log nor "
+            "config it recommends a complete config for the given card and shape: micro-batch, "
+            "accumulation, dtype, compilation, evaluations and checkpoints. --set mtbf_hours=24 says how "
+            "often the machine fails."
         ),
     ),
 )

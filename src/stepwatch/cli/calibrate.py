@@ -38,7 +38,7 @@ from stepwatch.messages import Message
     default=".",
     help=Message("Where checkpoints will be written (default: the current directory)."),
 )
-@option("--no-compile", is_flag=True, help=Message("Leave torch.compile out, which takes longest."))
+@option("--no-compile", is_flag=True, help=Message("Skip torch.compile, which takes longest."))
 @options_of("calibrate", "terminal", "json")
 def command(
     device: str | None, directory: str, no_compile: bool, lang: str | None, form: str, output: str | None

@@ -21,10 +21,10 @@ from stepwatch.units import MEGA
     texts=(
         Message("Read every log below WHERE into STORE."),
         Message(
-            "WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of `stepwatch "
-            "run`, the recorder, W&B, MLflow, TensorBoard and trackio count too. What was read before is read "
-            "again only if it has changed. What cannot be read is named in the table `failures` and costs nothing "
-            "else. Then ask: stepwatch fleet STORE"
+            "WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of "
+            "`stepwatch run`, the recorder, W&B, MLflow, TensorBoard and trackio count too. Logs are read "
+            "again only if they have changed. Unreadable ones are listed in the table `failures` and do "
+            "not affect the others. Then run: stepwatch fleet STORE"
         ),
     ),
 )
@@ -32,18 +32,20 @@ from stepwatch.units import MEGA
 @option(
     "--into", required=True, metavar="STORE", help=Message("A directory or a bucket; created if it does not exist.")
 )
-@option("--scheduler", metavar="tcp://…", help=Message("Let a cluster of Dask read the logs, not this machine."))
-@option("--workers", type=click.IntRange(1), metavar="N", help=Message("Processes (default: one for each processor)."))
+@option("--scheduler", metavar="tcp://…", help=Message("Let a Dask cluster read the logs instead of this machine."))
+@option(
+    "--workers", type=click.IntRange(1), metavar="N", help=Message("Number of processes (default: one per processor).")
+)
 @option("--gpu", metavar="NAME", help=Message("The card that all these runs used."))
-@option("--iterations", is_flag=True, help=Message("Also keep every iteration, in a table of its own."))
-@option("--forecasts", is_flag=True, help=Message("Also check how well the forecasts at 10 % of each run held."))
+@option("--iterations", is_flag=True, help=Message("Also keep every iteration, in a separate table."))
+@option("--forecasts", is_flag=True, help=Message("Also check how accurate the forecasts at 10 % of each run were."))
 @option(
     "--time-limit",
     type=click.FloatRange(1),
     metavar="SECONDS",
     default=60.0,
     show_default=True,
-    help=Message("Time for one log."),
+    help=Message("Time limit for one log."),
 )
 @option(
     "--memory-limit",
@@ -51,7 +53,7 @@ from stepwatch.units import MEGA
     metavar="N",
     default=800,
     show_default=True,
-    help=Message("MB for one log."),
+    help=Message("Memory limit for one log, in MB."),
 )
 @options_of("collect")
 def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
@@ -83,7 +85,7 @@ def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
         facts = {**done._asdict(), "failed": sum(done.failures.values())}
         lines = [
             Message("Logs found: {found:n}; read now: {read:n}; unchanged since the last time: {unchanged:n}.", facts),
-            Message("Runs: {runs:n}; files that are no logs: {not_logs:n}; failures: {failed:n}.", facts),
+            Message("Runs: {runs:n}; files that are not logs: {not_logs:n}; failures: {failed:n}.", facts),
         ]
         if done.failures:
             causes = ", ".join(f"{cause} {count}" for cause, count in sorted(done.failures.items()))

@@ -28,10 +28,10 @@ from stepwatch.presenters import COMPARISON_CHARTS
     texts=(
         Message("Compare two runs: A, the older, with B."),
         Message(
-            "Shows whether the difference of their step times is more than noise, what changed in settings, card "
-            "and parts, and why, as far as the logs show. Runs of different batch sizes are compared by the time "
-            "per token. With --fail-over it serves in CI: exit code 3 if B is surely slower, and by more than "
-            "that."
+            "Shows whether their step times differ by more than noise, what changed in settings, card and "
+            "parts, and why, as far as the logs show it. Runs of different batch sizes are compared by "
+            "the time per token. For CI, --fail-over gives exit code 3 if B is definitely slower, and by "
+            "more than that."
         ),
         Message("The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2."),
     ),
@@ -52,9 +52,9 @@ def command(
         if len(logs) != len(SIDES):
             raise UsageError(
                 Message(
-                    "compare takes two logs, and {count:n} was named",
+                    "compare takes two logs, and {count:n} was given",
                     {"count": len(logs)},
-                    "compare takes two logs, and {count:n} were named",
+                    "compare takes two logs, and {count:n} were given",
                     len(logs),
                 ),
                 Message("for example: stepwatch compare before.log after.log"),

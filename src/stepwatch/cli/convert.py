@@ -17,12 +17,11 @@ from stepwatch.messages import Message
     cls=Command,
     texts=(
         Message(
-            "Write a checkpoint in another form: one file, as nanoGPT's ckpt.pt, or a directory, as several ranks "
-            "write it."
+            "Convert a checkpoint: to one file, like nanoGPT's ckpt.pt, or to a directory, like that of several ranks."
         ),
         Message(
-            "FROM is a checkpoint, or the out_dir of a training, of which the newest is taken. TO ends in .pt for a "
-            "file; else it becomes a directory."
+            "FROM is a checkpoint, or the out_dir of a training run, whose newest checkpoint is used. TO "
+            "is a file if it ends in .pt, otherwise a directory."
         ),
     ),
 )

@@ -32,7 +32,7 @@ from stepwatch.trainer.hostile import Refused, plain
     cls=Command,
     context_settings={"ignore_unknown_options": True},
     texts=(
-        Message("Estimate what a config will take on a card, before the run."),
+        Message("Estimate how long a config will take on a card, before the run."),
         Message(
             "Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether "
             "it fits: each as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose "

@@ -16,18 +16,20 @@ from stepwatch.messages import Message
     name="fleet",
     cls=Command,
     texts=(
-        Message("Answer for all runs in a STORE that `stepwatch collect` has made."),
+        Message("Query all runs in a STORE made by `stepwatch collect`."),
         Message(
-            "Where the GPU hours went, and what was done again after restarts; the changes that save most; nodes, "
-            "cards, days and runs that are slow against their like; jobs with their restarts; what failed; the "
-            "speed of the cards, scaling, and how forecasts held."
+            "Where the GPU hours went, and the work repeated after restarts; the changes that save most; "
+            "nodes, cards, days and runs that are slower than comparable ones; jobs with their restarts; "
+            "failures; the speed of the cards, scaling, and the accuracy of forecasts."
         ),
     ),
 )
 @click.argument("store")
 @option("--where", metavar="SQL", help=Message("Only these runs: \"gpu like '%4090%' and world_size = 8\"."))
 @option("--since", metavar="WHEN", help=Message("Only runs that started since: 30d, 12h, 2w or 2026-11-01."))
-@option("--by", metavar="COLUMNS", default="", help=Message("A table by columns of the runs: card,project,node."))
+@option(
+    "--by", metavar="COLUMNS", default="", help=Message("A table grouped by columns of the runs: card,project,node.")
+)
 @options_of("fleet", "terminal", "md", "json", "html")
 def command(
     store: str,

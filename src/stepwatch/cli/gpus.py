@@ -14,7 +14,7 @@ from stepwatch.messages import Message
     name="gpus",
     cls=Command,
     texts=(
-        Message("List the cards that stepwatch knows, or show one."),
+        Message("List the cards in the catalogue, or show one."),
         Message(
             'NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX '
             '4070 Laptop GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.'

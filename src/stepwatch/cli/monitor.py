@@ -22,11 +22,11 @@ from stepwatch.sampler.host import runs
     name="monitor",
     cls=Command,
     texts=(
-        Message("Sample this machine beside a training that is already running."),
+        Message("Sample this machine during a training run that is already going."),
         Message(
-            "Cards, processors, memory, disk and network, and with --pid the processes of the training. Ends with "
-            "that process or by Ctrl-C. `stepwatch explain LOG --samples FILE` then explains the log with the "
-            "samples."
+            "Samples cards, processors, memory, disk and network, and with --pid the processes of the "
+            "training. Ends with that process or with Ctrl-C. `stepwatch explain LOG --samples FILE` then "
+            "uses the samples to explain the log."
         ),
     ),
 )
@@ -41,7 +41,7 @@ from stepwatch.sampler.host import runs
     "--pid",
     type=click.IntRange(1),
     metavar="N",
-    help=Message("The process of the training; its children count too."),
+    help=Message("The process of the training; its children are included."),
 )
 @interval_option
 @options_of("monitor")

@@ -19,29 +19,27 @@ from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
     name="prepare",
     cls=Command,
     texts=(
-        Message("Make data for training from a text: train.bin, val.bin and meta.pkl, as nanoGPT has them."),
+        Message("Turn a text into training data: train.bin, val.bin and meta.pkl, as for nanoGPT."),
         Message(
-            "Characters (char) work for any text in UTF-8, bytes for any file at all; gpt2 needs the package "
-            "tiktoken. The end of the text is kept for validation."
+            "Characters (char) work for any UTF-8 text, bytes (byte) for any file; gpt2 needs the package "
+            "tiktoken. The end of the text is used for validation."
         ),
         Message(
-            "A directory of Parquet files with a column text, such as nanochat's shards, is read as documents; the "
-            "last file is kept for validation."
+            "A directory of Parquet files with a column text, such as nanochat's shards, is read as "
+            "documents; the last file is used for validation."
         ),
     ),
 )
 @click.argument("text", metavar="FILE.txt")
-@option("--out", metavar="DIR", help=Message("Where the data goes (default: data/ and the name of the file)."))
-@option(
-    "--tokens", type=click.Choice(KINDS), default="char", show_default=True, help=Message("What one token stands for.")
-)
+@option("--out", metavar="DIR", help=Message("Where to write the data (default: data/ and the name of the file)."))
+@option("--tokens", type=click.Choice(KINDS), default="char", show_default=True, help=Message("What a token is."))
 @option(
     "--val",
     type=float,
     metavar="SHARE",
     default=0.1,
     show_default=True,
-    help=Message("Share of the text kept for validation."),
+    help=Message("Share of the text used for validation."),
 )
 @options_of("prepare")
 def command(text: str, out: str | None, tokens: str, val: float, lang: str | None) -> None:

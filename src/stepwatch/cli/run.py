@@ -52,21 +52,26 @@ print(json.dumps(found))
     cls=Command,
     context_settings={"allow_interspersed_args": False},
     texts=(
-        Message("Start a training and see what the machine does meanwhile."),
+        Message("Start a training run and see what the machine does meanwhile."),
         Message(
-            "The command runs as without stepwatch: its output, its terminal, Ctrl-C and its exit code are "
-            "unchanged, and nothing is loaded into it. Its output and samples of cards, processors, memory and "
-            "disk are kept in a directory that `stepwatch explain` reads. The report at the end goes to standard "
-            "error."
+            "The command runs as it would without stepwatch: its output, its terminal, Ctrl-C and its "
+            "exit code are unchanged, and nothing is loaded into it. Its output and samples of cards, "
+            "processors, memory and disk are saved in a directory that `stepwatch explain` reads. The "
+            "report at the end goes to standard error."
         ),
     ),
 )
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@option("-o", "--output", metavar="DIR", help=Message("Where to keep log and samples (default: stepwatch-runs/TIME)."))
-@option("--gpu", metavar="NAME", help=Message("The card, where the driver does not say: 4070, rtx4090, …"))
+@option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    help=Message("Where to save the log and the samples (default: stepwatch-runs/TIME)."),
+)
+@option("--gpu", metavar="NAME", help=Message("The card, if the driver does not report it: 4070, rtx4090, …"))
 @interval_option
 @option("--notify", "addresses", multiple=True, metavar="URL", help=Message("Send a message when it stalls or ends."))
-@option("--page", is_flag=True, help=Message("Show the run on a local page while it goes on."))
+@option("--page", is_flag=True, help=Message("Show the run on a local page while it is running."))
 @option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -92,7 +97,8 @@ def command(
             raise UsageError(
                 Message("`stepwatch run` needs Linux or macOS"),
                 Message(
-                    "start the training as usual and sample it from beside: stepwatch monitor -o samples.csv --pid N"
+                    "start the training as usual and sample it from another terminal: "
+                    "stepwatch monitor -o samples.csv --pid N"
                 ),
             )
         from stepwatch.cli import passing
@@ -169,7 +175,7 @@ class _Follower:
             self._look(self._live, ended)
         except Exception as error:
             self._live = None
-            text = Message("the log is not followed any more, no message will be sent: {why:word}")
+            text = Message("the log can no longer be followed, so no message will be sent: {why:word}")
             self._warn(text._replace(params={"why": type(error).__name__}))
 
     def _look(self, live: Live, ended: bool) -> None:

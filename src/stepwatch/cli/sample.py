@@ -21,10 +21,10 @@ END = "---------------"
     name="sample",
     cls=Command,
     texts=(
-        Message("Let a trained model go on with a text, as nanoGPT's sample.py does."),
+        Message("Let a trained model continue a text, like nanoGPT's sample.py."),
         Message(
-            "Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is written. One "
-            "seed gives the tokens that nanoGPT gives."
+            "Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is "
+            "generated. The same seed gives the same tokens as nanoGPT."
         ),
     ),
 )
@@ -49,7 +49,7 @@ END = "---------------"
     metavar="N",
     default=10,
     show_default=True,
-    help=Message("Number of texts to write."),
+    help=Message("Number of texts to generate."),
 )
 @option(
     "--max_new_tokens",
@@ -57,7 +57,7 @@ END = "---------------"
     metavar="N",
     default=500,
     show_default=True,
-    help=Message("Tokens of each text."),
+    help=Message("Length of each text, in tokens."),
 )
 @option(
     "--temperature",
@@ -81,7 +81,7 @@ END = "---------------"
     metavar="N",
     default=1337,
     show_default=True,
-    help=Message("The same seed writes the same text."),
+    help=Message("The same seed gives the same text."),
 )
 @option("--device", metavar="NAME", help=Message("cpu, cuda, mps (default: the best available)."))
 @option("--dataset", metavar="NAME", help=Message("The data whose vocabulary is used (default: the checkpoint's)."))
@@ -116,7 +116,7 @@ def command(
         text = text_of(start.removeprefix(FROM_FILE)) if start.startswith(FROM_FILE) else start
         tokens = vocabulary.encode(text)
         if not tokens:
-            raise InputError(Message("there is nothing to go on with"), Message("give some text with --start"))
+            raise InputError(Message("there is no text to continue"), Message("give some text with --start"))
         for _ in range(num_samples):
             new = continued(model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, device=here)
             sys.stdout.write(text)

@@ -42,7 +42,7 @@ def keep_as_parquet(lines: str, path: str, language: str) -> bool:
 def name_unseen(sampler: Sampler, language: str) -> None:
     """What this machine does not give, by the names of the columns."""
     if sampler.unseen:
-        text = Message("not to be seen here: {names:list}", {"names": ", ".join(sampler.unseen)})
+        text = Message("not available here: {names:list}", {"names": ", ".join(sampler.unseen)})
         click.echo(f"stepwatch: {say(text, language)}", err=True)
 
 
@@ -50,7 +50,7 @@ def open_sampler(path: str, pid: int | None, interval_s: float, language: str) -
     """Raises UnreadableInput where the file cannot be written from the start; later trouble is said once."""
 
     def trouble(error: OSError) -> None:
-        text = Message("samples are not kept any more: {why:word}", {"why": error.strerror or ""})
+        text = Message("samples can no longer be written: {why:word}", {"why": error.strerror or ""})
         click.echo(f"stepwatch: {say(text, language)}", err=True)
 
     try:

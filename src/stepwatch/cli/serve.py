@@ -33,8 +33,8 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     texts=(
         Message("Serve the page: paste a log or drop a file, get the report."),
         Message(
-            "Also estimates a config, watches a growing log below a directory that --allow names, and answers "
-            "programs: see /api/openapi.json. Listens on this machine alone; any other --host needs a --token. "
+            "Also estimates a config, watches a growing log in a directory given by --allow, and has an "
+            "API: see /api/openapi.json. Listens on this machine only; any other --host needs a --token. "
             "Nothing that is pasted is stored or sent anywhere. Press Ctrl-C to stop."
         ),
     ),
@@ -44,7 +44,7 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     metavar="HOST",
     default="127.0.0.1",
     show_default=True,
-    help=Message("Address to listen on; others need a token."),
+    help=Message("Address to listen on; any but the default needs a token."),
 )
 @option(
     "--port",
@@ -58,7 +58,10 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     "--token",
     metavar="TOKEN",
     envvar="STEPWATCH_TOKEN",
-    help=Message("Secret to use the page; in the environment variable STEPWATCH_TOKEN other users cannot see it."),
+    help=Message(
+        "Secret needed to use the page; better set it in the environment variable STEPWATCH_TOKEN, "
+        "where other users cannot see it."
+    ),
 )
 @option(
     "--allow",
@@ -68,7 +71,7 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     type=click.Path(exists=True, file_okay=False),
     help=Message("A directory whose logs may be watched (default: none)."),
 )
-@option("--store", metavar="STORE", help=Message("Show the runs of a store of `stepwatch collect` too."))
+@option("--store", metavar="STORE", help=Message("Also show the runs in a store of `stepwatch collect`."))
 @click.option("--pid", type=click.IntRange(1), hidden=True)  # ends with this process
 @options_of("serve")
 def command(

@@ -34,7 +34,7 @@ class _WithSettings(Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         language = language_of(ctx)
-        with formatter.section(say(Message("Settings, each as a flag or a line of the config:"), language)):
+        with formatter.section(say(Message("Settings, as flags or as lines of the config:"), language)):
             defaults = {field.name: field.default for field in fields(TrainConfig)}
             rows = [
                 (f"{name}={'…' if defaults[name] is None else defaults[name]}", say(meaning, language))
@@ -48,7 +48,7 @@ class _WithSettings(Command):
     cls=_WithSettings,
     context_settings={"ignore_unknown_options": True},
     texts=(
-        Message("Train a GPT as nanoGPT does, with the time of every part on a line of its own."),
+        Message("Train a GPT as nanoGPT does, with the time of every part on a separate line."),
         Message(
             "Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes "
             "nanoGPT's log, its checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it "
@@ -57,8 +57,8 @@ class _WithSettings(Command):
     ),
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py | --KEY=VALUE]...")
-@option("--dry-run", is_flag=True, help=Message("Only say how long it will take and whether it fits; start nothing."))
-@option("--samples", is_flag=True, help=Message("Sample the machine meanwhile, to run.samples.csv beside run.jsonl."))
+@option("--dry-run", is_flag=True, help=Message("Only show how long it will take and whether it fits; start nothing."))
+@option("--samples", is_flag=True, help=Message("Also sample the machine, to run.samples.csv next to run.jsonl."))
 @options_of("train")
 def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str | None) -> None:
     started = time.time()

@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     texts=(
         Message("Watch a run in progress."),
         Message(
-            "Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows how far the run is "
-            "and when it ends, how fast it is against its normal speed and the card, when the next evaluation "
-            "comes, and stalls, crashes and a loss that is not a number as they happen. The log may not exist "
-            "yet, be cut or be replaced. Ends with the report when the run does, when the pipe ends or by Ctrl-C; "
-            "exit code 3 if the run crashed or diverged."
+            "Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows the progress "
+            "and when the run will end, its speed compared with normal and with the card, when the next "
+            "evaluation is due, and stalls, crashes and a loss that is not a number as they happen. The "
+            "log may not exist yet, be truncated or be replaced. Ends with the report when the run or the "
+            "pipe ends, or on Ctrl-C; exit code 3 if the run crashed or diverged."
         ),
         Message(
-            "The commands of --on-stall and the like are run without a shell; STEPWATCH_EVENT, STEPWATCH_LOG, "
-            "STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and STEPWATCH_ETA_S are in "
-            "their environment."
+            "The commands of --on-stall and similar options run without a shell, with STEPWATCH_EVENT, "
+            "STEPWATCH_LOG, STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and "
+            "STEPWATCH_ETA_S in their environment."
         ),
     ),
 )
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @option(
     "--tee",
     is_flag=True,
-    help=Message("Pass the lines of a pipe on to standard output; all else goes to standard error."),
+    help=Message("Also print the lines of a pipe to standard output; everything else goes to standard error."),
 )
 @option(
     "--interval",
@@ -64,14 +64,16 @@ if TYPE_CHECKING:
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help=Message("How often to look."),
+    help=Message("Time between updates."),
 )
 @option("--on-stall", metavar="CMD", help=Message("Run this when the run stalls, slows down or stops printing."))
-@option("--on-crashed", metavar="CMD", help=Message("Run this when the run crashes (default: that of --on-stall)."))
+@option(
+    "--on-crashed", metavar="CMD", help=Message("Run this when the run crashes (default: the command of --on-stall).")
+)
 @option("--on-diverged", metavar="CMD", help=Message("Run this when the loss becomes NaN or infinite."))
 @option("--on-done", metavar="CMD", help=Message("Run this when the run has reached its last iteration."))
 @option("--notify", "addresses", multiple=True, metavar="URL", help=Message("Send a message when it stalls or ends."))
-@option("--once", is_flag=True, help=Message("Show how the run stands and leave."))
+@option("--once", is_flag=True, help=Message("Show the current state of the run and exit."))
 def command(
     log: str,
     lang: str | None,

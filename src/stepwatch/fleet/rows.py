@@ -89,7 +89,7 @@ def rows_of(asked: Asked) -> Rows:
         rows |= failed(asked.name, "memory", Message("reading it takes more memory than a process may have"))
     except Exception as error:  # a mistake of ours must not cost the other logs
         what = Message(
-            "a mistake in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)}
+            "a bug in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)}
         )
         rows |= failed(asked.name, "unreadable", what)
     rows["sources"][0]["processor_s"] = time.process_time() - began_s

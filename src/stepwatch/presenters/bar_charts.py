@@ -83,7 +83,7 @@ def compared_steps(c: Comparison, language: str) -> Plot:
         figure = Message("{middle:time}, spread {spread:range}", {"middle": spread.mid, "spread": spread})
         bars.append(Bar(code, word(name), spread, figure, colour))
     about = Message(
-        "The median of the normal iterations of each run. A thin line marks their spread: nine of ten lie within."
+        "The median of the normal iterations of each run. A thin line marks their spread: nine of ten are within it."
     )
     title = Message("The training step in both runs")
     return _bar_chart("step", title, about, bars, Message("Log"), Message("Training step"), language)

@@ -120,7 +120,7 @@ def certainty(c: Comparison) -> tuple[Message, ...]:
     if c.verdict == "not_comparable":
         untested = Message("Whether that is over the {limit:pct} allowed is not judged: the exit code is 0.", facts)
         return () if c.limit is None else (untested,)
-    interval = Message("In nine of ten cases the ratio lies between {low:ratio} and {high:ratio}.", facts)
+    interval = Message("In nine of ten cases the ratio is between {low:ratio} and {high:ratio}.", facts)
     if c.limit is None or c.verdict == "faster":
         return (interval,)
     if c.failed:

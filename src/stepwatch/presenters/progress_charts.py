@@ -64,7 +64,7 @@ def throughput(a: Analysis, language: str) -> Plot | None:
         {"mark": {**_LINE, "color": vega.BLUE}, "encoding": middle},
         {"mark": {**_TOUCHED, "tooltip": hover}, "encoding": middle},
     ]
-    about = [Message("The line is the middle of the normal iterations; the band holds nine of ten of them.")]
+    about = [Message("The line is the median of the normal iterations; the band contains nine of ten of them.")]
     if levels:
         layers.append({"data": {"name": "levels"}, "mark": {"type": "rule", **_DASHED}, "encoding": level})
         about.append(Message("The dashed lines are the levels of speed that were found."))

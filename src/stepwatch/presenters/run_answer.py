@@ -327,7 +327,7 @@ def understood_blocks(understood: Understood) -> tuple[doc.Block, ...]:
             )
     if understood.unit and understood.word:
         names = {"word": understood.word, "unit": understood.unit}
-        said.append(Message("The time is the figure behind “{word:word}”, in {unit:word}.", names))
+        said.append(Message("The time is the figure after “{word:word}”, in {unit:word}.", names))
     return tuple(doc.Text((message,), "aside", priority=doc.Priority.ALWAYS) for message in said)
 
 

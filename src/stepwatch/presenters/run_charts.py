@@ -236,7 +236,7 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
     drawn = vega.bars(names, figures, bar, [under], row=68)
     spec = vega.spec_of(language, {"anatomy": data}, params=signals, **drawn)
     about = (
-        Message("A typical one of each kind, with its number, beside a normal one; all bars have the same scale."),
+        Message("A typical one of each kind, with its number, next to a normal one; all bars have the same scale."),
     )
     table = Table((Message("Iteration"), Message("Time"), Message("What it includes")), "rrl", tuple(rows))
     return vega.plot("anatomy", Message("What a slow iteration is made of"), about, spec, table, language)

@@ -193,7 +193,7 @@ def figures(run: RunReport) -> Iterator[Figure]:
             if any(finding.code == "mfu_other_card" for finding in a.findings):
                 facts["printed"] = t.reported_mfu
                 note = Message(
-                    "of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is of an A100", facts
+                    "of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is for an A100", facts
                 )
         yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):

@@ -93,7 +93,7 @@ def runs_in(path: str, wanted: Wanted) -> Collection:
         facts = {"name": os.path.basename(os.path.normpath(path)), "count": search.passed_over}
         raise NoIterations(
             Message("no log was found in “{name:word}”; files looked at: {count:n}", facts),
-            Message("name the log itself, or the directory that holds it"),
+            Message("name the log itself, or the directory that contains it"),
         )
     runs = _in_order(joined_ranks(found))
     return Collection(tuple(runs), search.passed_over, tuple(search.failed), search.more, tuple(gaps))

@@ -136,7 +136,7 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
         return epochs
     if not printed.strip():
         raise NoIterations(
-            Message("the W&B file holds neither steps in its history nor console output"),
+            Message("the W&B file contains neither steps in its history nor console output"),
             Message("give the output.log of that run, or wait until it has logged its first steps"),
         )
     try:

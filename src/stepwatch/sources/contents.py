@@ -64,8 +64,8 @@ def read_parts(stream: BinaryIO, limit: int) -> Iterator[bytes]:
         first = next(expanding, None)
         if first is None:
             raise UnreadableInput(
-                Message("the file looks like {name:word} but cannot be expanded", {"name": packing}),
-                Message("expand it yourself and give the plain log"),
+                Message("the file looks like {name:word} but cannot be decompressed", {"name": packing}),
+                Message("decompress it yourself and give the plain log"),
             )
         pieces = chain((first,), expanding)
     for part in pieces:

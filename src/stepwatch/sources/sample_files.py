@@ -133,7 +133,7 @@ def samples_of(source: Source) -> Samples:
     samples = _pivot(list(rows), source.name)
     if not len(samples) or not (samples.cards or samples.machine):
         raise InputError(
-            Message("“{name:word}” holds no samples of a machine", {"name": printable(source.name)}),
+            Message("“{name:word}” contains no samples of a machine", {"name": printable(source.name)}),
             Message(
                 "known: `stepwatch monitor`, nvidia-smi (--format=csv, dmon), dcgmi dmon, gpustat --json, Prometheus"
             ),

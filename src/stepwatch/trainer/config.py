@@ -125,7 +125,7 @@ class TrainConfig:
             raise UsageError(Message("recipe=modern does not work with sharding=fsdp"), Message("use --sharding=ddp"))
         if self.recipe == MODERN and self.init_from in PRETRAINED:
             raise UsageError(
-                Message("recipe=modern has another model than GPT-2: it cannot begin with its weights"),
+                Message("recipe=modern has another model than GPT-2 and cannot start from its weights"),
                 Message("use --recipe=nanogpt, or --init_from=scratch"),
             )
         if self.n_embd % self.n_head:
@@ -149,24 +149,24 @@ class TrainConfig:
 NAMES = tuple(field.name for field in fields(TrainConfig))
 # As `train --help` says them, in the order of the fields.
 MEANINGS = {
-    "out_dir": Message("where the log's record and the checkpoints are written"),
+    "out_dir": Message("where run.jsonl and the checkpoints are written"),
     "eval_interval": Message("iterations between evaluations"),
     "log_interval": Message("iterations between lines of the log"),
     "eval_iters": Message("batches of each split in an evaluation"),
     "eval_only": Message("evaluate once and stop"),
-    "always_save_checkpoint": Message("save at every evaluation, not only at a better one"),
+    "always_save_checkpoint": Message("save at every evaluation, not only if the loss improved"),
     "init_from": Message(
-        "scratch, resume from the newest checkpoint in out_dir, auto: resume where there is one, or gpt2, …"
+        "scratch; resume from the newest checkpoint in out_dir; auto: resume if there is one; or gpt2, …"
     ),
     "wandb_log": Message("report to Weights & Biases; needs wandb"),
-    "wandb_project": Message("its project at Weights & Biases"),
-    "wandb_run_name": Message("its name at Weights & Biases"),
-    "dataset": Message("a directory below data/, or its path"),
-    "gradient_accumulation_steps": Message("micro-batches of a step, on all ranks together"),
-    "batch_size": Message("sequences of a micro-batch"),
-    "block_size": Message("tokens of a sequence"),
+    "wandb_project": Message("project at Weights & Biases"),
+    "wandb_run_name": Message("run name at Weights & Biases"),
+    "dataset": Message("a directory under data/, or a path"),
+    "gradient_accumulation_steps": Message("micro-batches per step, over all ranks"),
+    "batch_size": Message("sequences per micro-batch"),
+    "block_size": Message("tokens per sequence"),
     "n_layer": Message("layers"),
-    "n_head": Message("attention heads of a layer"),
+    "n_head": Message("attention heads per layer"),
     "n_embd": Message("width of the model"),
     "dropout": Message("share of activations set to zero in training"),
     "bias": Message("biases in linear layers and norms"),
@@ -175,28 +175,30 @@ MEANINGS = {
     "weight_decay": Message("weight decay of AdamW"),
     "beta1": Message("first beta of AdamW"),
     "beta2": Message("second beta of AdamW"),
-    "grad_clip": Message("largest norm of the gradients; 0 switches it off"),
+    "grad_clip": Message("largest norm of the gradients; 0 turns clipping off"),
     "decay_lr": Message("warm-up and decay of the learning rate"),
     "warmup_iters": Message("iterations until the highest learning rate"),
     "lr_decay_iters": Message("iterations until the lowest learning rate"),
     "min_lr": Message("the lowest learning rate"),
-    "backend": Message("nccl on CUDA, else gloo"),
-    "device": Message("CUDA, else Apple's, else the CPU"),
-    "dtype": Message("bfloat16 where the card has it, else float16; float32 on a CPU"),
-    "compile": Message("True on CUDA, else False"),
-    "sharding": Message("of several ranks: ddp, each with all weights, or fsdp, each with a part"),
-    "activation_checkpointing": Message("compute activations again in the backward pass: less memory, more time"),
+    "backend": Message("nccl on CUDA, otherwise gloo"),
+    "device": Message("CUDA, otherwise Apple's GPU, otherwise the CPU"),
+    "dtype": Message("bfloat16 if the card has it, otherwise float16; float32 on a CPU"),
+    "compile": Message("True on CUDA, otherwise False"),
+    "sharding": Message("with several ranks: ddp, each has all weights, or fsdp, each has a part"),
+    "activation_checkpointing": Message("recompute activations in the backward pass: less memory, more time"),
     "seed": Message("seed of all random numbers"),
     "recipe": Message("nanogpt, or modern: another model and optimizer, whose checkpoints nanoGPT cannot load"),
-    "without": Message("parts of recipe=modern to leave out, with commas: {parts:word}", {"parts": ", ".join(PARTS)}),
-    "chunked_loss": Message("logits of a large vocabulary are never all held at once"),
-    "tensorboard_log": Message("write TensorBoard's event files into out_dir; needs tensorboard"),
-    "eval_batch_size": Message("sequences at once in an evaluation; 0: batch_size"),
+    "without": Message(
+        "parts of recipe=modern to leave out, separated by commas: {parts:word}", {"parts": ", ".join(PARTS)}
+    ),
+    "chunked_loss": Message("never keep all logits of a large vocabulary at once"),
+    "tensorboard_log": Message("write TensorBoard event files to out_dir; needs tensorboard"),
+    "eval_batch_size": Message("sequences per batch in an evaluation; 0: batch_size"),
     "eval_splits": Message("train,val or val"),
     "checkpoint_interval": Message("iterations between saves; 0: at evaluations"),
-    "keep": Message("how many of the newest checkpoints stay beside ckpt.pt"),
-    "on_nan": Message("stop or continue where the loss is not finite"),
-    "profile": Message("write a PyTorch profiler trace of a few steps into out_dir"),
+    "keep": Message("how many of the newest checkpoints to keep in addition to ckpt.pt"),
+    "on_nan": Message("stop or continue if the loss is not finite"),
+    "profile": Message("write a PyTorch profiler trace of a few steps to out_dir"),
     "weights": Message("GPT-2's weights for init_from=gpt2…: a file or its directory"),
 }
 _TYPES = {

@@ -24,12 +24,14 @@ def convert(source: Path, target: Path) -> int:
         source = newest(source)
     if target.exists():
         raise CheckpointError(
-            Message("“{name:word}” is already there", {"name": str(target)}), Message("choose another name for it")
+            Message("“{name:word}” already exists", {"name": str(target)}), Message("choose another name for it")
         )
     try:
         saved = load(source)
     except CheckpointError as error:  # what it advises is for a training
-        raise CheckpointError(error.what, Message("name another checkpoint, or the directory of a training")) from error
+        raise CheckpointError(
+            error.what, Message("name another checkpoint, or the directory of a training run")
+        ) from error
     target.parent.mkdir(parents=True, exist_ok=True)
     failed = no_room(target.parent, size_of(saved))
     if failed is None:

@@ -200,7 +200,7 @@ def _shard(path: Path, plain_width: np.dtype[Any]) -> Shard:
         )
     facts = {"name": str(path), "count": count, "found": (size - begin) // width.itemsize}
     raise DataError(
-        Message("“{name:word}” should hold {count:n} tokens by its header, and holds {found:n}", facts),
+        Message("“{name:word}” should contain {count:n} tokens according to its header, but contains {found:n}", facts),
         Message("the file is cut off or damaged: copy or make it again"),
     )
 
@@ -213,7 +213,7 @@ def _long_enough(shards: list[Shard], block_size: int) -> list[Shard]:
     longest = max(shards, key=lambda shard: len(shard.tokens))
     raise DataError(
         Message(
-            "“{name:word}” holds {count:n} tokens, and block_size {block:n} needs at least {needed:n}",
+            "“{name:word}” has {count:n} tokens, and block_size {block:n} needs at least {needed:n}",
             {"name": str(longest.path), "count": len(longest.tokens), "block": block_size, "needed": block_size + 1},
         ),
         Message("use more text, or a smaller --block_size"),

@@ -448,7 +448,10 @@ class TrainingLoop:
         if self.kept is None:
             raise CheckpointError(what, Message("this run has left no checkpoint: choose another --out_dir"))
         raise CheckpointError(
-            what, Message("make room, and go on from {name:word} with --init_from=resume", {"name": str(self.kept)})
+            what,
+            Message(
+                "free some disk space, and continue from {name:word} with --init_from=resume", {"name": str(self.kept)}
+            ),
         )
 
     def not_finite(self, number: int) -> None:

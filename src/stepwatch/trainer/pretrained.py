@@ -51,7 +51,7 @@ def gpt2(name: str, weights: str, dropout: float) -> GPT:
     except Exception as error:  # a damaged file may raise anything
         facts = {"path": str(path), "name": name}
         raise InputError(
-            Message("“{path:word}” does not hold the weights of {name:word}", facts),
+            Message("“{path:word}” does not contain the weights of {name:word}", facts),
             Message("check the file, or name another one: --weights=FILE"),
         ) from error
     return model

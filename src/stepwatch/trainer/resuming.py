@@ -203,5 +203,5 @@ def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> Non
                 "the checkpoint has another shape than the settings: {differing:list}",
                 {"differing": ", ".join(differing)},
             ),
-            Message("leave these settings out to go on with the checkpoint's own, or start over: --init_from=scratch"),
+            Message("leave these settings out to use those of the checkpoint, or start over: --init_from=scratch"),
         )

@@ -193,7 +193,7 @@ def _resumed(config: TrainConfig, path: Path) -> tuple[Model, dict[str, Any]]:
         facts = {"recipe": str(recipe), "without": f" --without={without}" if without else ""}
         raise CheckpointError(
             Message("the checkpoint is of another recipe than the settings: {recipe:word}", facts),
-            Message("go on with --recipe={recipe:word}{without:word}, or start over: --init_from=scratch", facts),
+            Message("continue with --recipe={recipe:word}{without:word}, or start over: --init_from=scratch", facts),
         )
     return model_of(saved, config.dropout), saved
 

@@ -66,7 +66,7 @@ def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1
     except UnicodeDecodeError as error:
         raise DataError(
             Message("“{name:word}” is not UTF-8 text", {"name": text.name}),
-            Message("for any file at all, take bytes as tokens: --tokens byte"),
+            Message("for any other file, use bytes as tokens: --tokens byte"),
         ) from error
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not text.exists():
@@ -90,10 +90,10 @@ def _characters(path: Path, val: float) -> _Recipe:
     if len(codes) > _LARGEST_VOCABULARY:
         raise DataError(
             Message(
-                "the text has {count:n} different characters, and a token file has room for {most:n}",
+                "the text has {count:n} different characters, and a token file allows {most:n}",
                 {"count": len(codes), "most": _LARGEST_VOCABULARY},
             ),
-            Message("for any file at all, take bytes as tokens: --tokens byte"),
+            Message("for any other file, use bytes as tokens: --tokens byte"),
         )
     token_of = np.zeros(sys.maxunicode + 1, dtype=np.uint16)
     token_of[codes] = np.arange(len(codes))
@@ -242,14 +242,14 @@ def _share(length: int, val: float) -> int:
     """How much of a text is for training; its beginning, as in nanoGPT."""
     train = int(length * (1 - val))
     if length == 0:
-        raise DataError(Message("the text is empty"), Message("give a text of at least some thousand characters"))
+        raise DataError(Message("the text is empty"), Message("give a text of at least a few thousand characters"))
     if min(train, length - train) < _SHORTEST:
         raise DataError(
             Message(
                 "the text is too short to split: {train:n} tokens for training and {val:n} for validation",
                 {"train": train, "val": length - train},
             ),
-            Message("give a text of at least some thousand characters"),
+            Message("give a text of at least a few thousand characters"),
         )
     return train
 

@@ -65,7 +65,7 @@ class Intake:
 
 
 def busy(language: str) -> Refusal:
-    what, remedy = Message("too many questions at once"), Message("ask again in a few seconds")
+    what, remedy = Message("too many requests at once"), Message("try again in a few seconds")
     return Refusal(complaint(503, what, remedy, language), retry=True)
 
 
@@ -115,7 +115,7 @@ class Api:
             raise Refusal(complaint(503, what, remedy, asked.spoken())) from None
         except Lost:
             what = Message("the worker that computed the answer was ended, probably for lack of memory")
-            remedy = Message("ask again; if that does not help, cut out the part you want explained")
+            remedy = Message("try again; if that does not help, cut out the part you want explained")
             raise Refusal(complaint(503, what, remedy, asked.spoken()), retry=True) from None
 
     async def log(self, path: str, language: str) -> bytes:

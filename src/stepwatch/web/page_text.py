@@ -125,7 +125,7 @@ WORDS = {
         "If the format of the log is unknown: one of its lines with the number and the time of an iteration."
     ),
     "run": Message("Number of the run"),
-    "run_hint": Message("If the log holds several and you want one of them."),
+    "run_hint": Message("If the log has several runs and you want one of them."),
     "missing": Message("Settings that the log does not show"),
     "given": Message("Settings"),
     "setting": Message("Setting"),
@@ -157,7 +157,7 @@ WORDS = {
     "claim": Message("Is this possible?"),
     "claim_hint": Message("A figure that somebody promised: 100ms for an iteration, 20min for the run, 2M-tokens/s."),
     "path": Message("Path of the log on this machine"),
-    "path_hint": Message("It may grow, and need not be there yet."),
+    "path_hint": Message("It may be growing, and need not exist yet."),
     "nothing_allowed": Message(
         "This page may not read any directory. Whoever starts it allows one, with the option “allow”."
     ),
@@ -166,7 +166,7 @@ WORDS = {
     "working": Message("Working …"),
     "done": Message("Answered."),
     "stale": Message("Out of date: the input has changed since this answer."),
-    "charts_missing": Message("The charts could not be loaded; the tables hold the same figures."),
+    "charts_missing": Message("The charts could not be loaded; the tables show the same figures."),
     "needs_script": Message("This page needs JavaScript."),
     "stopped": Message("Stopped."),
     "ends": Message("Ends at"),

@@ -83,7 +83,7 @@ def safely(answer: Callable[[Asked], Reply], asked: Asked) -> Reply:
         return too_large(asked.limit, asked.spoken())
     except Exception:
         what = Message("stepwatch failed on this input")
-        return complaint(500, what, Message("please report it: this is a fault of stepwatch"), asked.spoken())
+        return complaint(500, what, Message("please report it: this is a bug in stepwatch"), asked.spoken())
 
 
 def refused(error: StepwatchError, asked: Asked) -> Reply:

@@ -156,7 +156,7 @@ def test_every_sentence_can_be_said_whatever_is_unknown(cause: str) -> None:
 def test_values_that_no_machine_can_have_are_counted() -> None:
     found = explained(a_log(), replace(samples(120), outside=("power_w", "cpu"))).findings
     (said,) = (say(finding.message, "en") for finding in found if finding.code == "outside_samples")
-    assert said == "The samples hold 2 values that no machine can have, the first of power_w: they are not used."
+    assert said == "The samples contain 2 impossible values, the first of power_w: they are not used."
 
 
 LEAK = np.linspace(0.0, 1.0, 120)

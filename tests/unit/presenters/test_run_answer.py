@@ -432,7 +432,7 @@ def test_two_lines_of_the_log_come_before_the_verdict(form: str, language: str) 
 def test_english_says_what_each_figure_is() -> None:
     text = " ".join(render(the_report(LINES), "terminal", "en").split())
     assert "“lap 1/500 | loss 3.1 | took 341 ms”, is read as iteration 1, loss 3.1, 341.0 ms for one iteration." in text
-    assert "The time is the figure behind “took”, in ms." in text
+    assert "The time is the figure after “took”, in ms." in text
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_directory_or_file_that_is_missing(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_short_tells_what_is_needed(tmp_path: Path) -> None:
     a_directory(tmp_path / "data", count=16)
-    assert "holds 16 tokens, and block_size 16 needs at least 17" in told(tmp_path / "data")
+    assert "has 16 tokens, and block_size 16 needs at least 17" in told(tmp_path / "data")
     a_directory(tmp_path / "data", count=17)
     assert open_data(tmp_path / "data", block_size=16).batches("val", "cpu").draw(3).tolist() == [0, 0, 0]
 
@@ -155,7 +155,7 @@ def test_plain_tokens_are_as_wide_as_the_vocabulary_asks_for(tmp_path: Path) -> 
 def test_a_shard_that_is_cut_off(tmp_path: Path) -> None:
     for split in ("train", "val"):
         llm_c_shard(tmp_path / f"tiny_{split}.bin", np.arange(40, dtype=np.uint16), count=50)
-    assert "tiny_train.bin” should hold 50 tokens by its header, and holds 40" in told(tmp_path)
+    assert "tiny_train.bin” should contain 50 tokens according to its header, but contains 40" in told(tmp_path)
 
 
 def test_tokens_beyond_the_vocabulary(tmp_path: Path) -> None:

@@ -89,11 +89,11 @@ def test_what_is_no_such_file(model: GPT, tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "model.safetensors"
     for content in (b"", b"\xff" * 40, b"\x02" + bytes(7) + b"{}"):
         path.write_bytes(content)
-        assert "does not hold the weights" in told(str(path))
+        assert "does not contain the weights" in told(str(path))
     state = as_published(model)
     state["wpe.weight"] = state["wpe.weight"][:10].contiguous()
     write_safetensors(path, state)
-    assert "does not hold the weights" in told(str(path))
+    assert "does not contain the weights" in told(str(path))
     (tmp_path / "weights.bin").write_bytes(pickle.dumps({"wte.weight": Trap()}))
-    assert "does not hold the weights" in told("weights.bin")
+    assert "does not contain the weights" in told("weights.bin")
     assert not (tmp_path / "trap").exists()

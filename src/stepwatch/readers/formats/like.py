@@ -95,7 +95,7 @@ def reader_like(example: str) -> Reader:
                 if _decimal_comma(line, pieces, claims):
                     raise UsageError(
                         Message("the time in “{line:word}” has a decimal comma", {"line": example[:SHOWN_LETTERS]}),
-                        Message("write the log with decimal points: a comma is read as one between thousands"),
+                        Message("write the log with decimal points: a comma is read as a thousands separator"),
                         about="like",
                     )
                 return _format(example, line, pieces, claims, prefixes=line != whole or prefix == "").reader()

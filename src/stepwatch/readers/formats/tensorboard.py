@@ -75,7 +75,7 @@ def finish(first_line: int, records: Records) -> None:
     records.kept.clear()
     if not any(len(part.step) for part in parts):
         raise NoIterations(
-            Message("the event file holds no number"),
+            Message("the event file contains no numbers"),
             Message("copy the whole file if it was cut off, or wait for the first numbers"),
         )
     Events(joined(parts), texts).add_to(records)

@@ -41,7 +41,7 @@ def finish(first_line: int, records: Records) -> None:
         histories, configs = _runs(data)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
         raise NoIterations(
-            Message("this database holds no metrics of trackio that can be read"),
+            Message("this database contains no readable metrics of trackio"),
             Message("give the file of the project, from trackio's directory: it ends in .db"),
         ) from error
     line = 0

@@ -277,7 +277,7 @@ def test_a_record_that_is_cut_off_is_counted() -> None:
 
 @pytest.mark.parametrize("size", [40, None])
 def test_a_file_without_a_number_is_told_as_such(size: int | None) -> None:
-    with pytest.raises(NoIterations, match="holds no number"):
+    with pytest.raises(NoIterations, match="contains no numbers"):
         the_run(start(BEGIN_S)[:size])
 
 

@@ -367,8 +367,15 @@ def measure(
             "speed": lambda: speed(checkout, place, rounds, shape, iterations),
         }
         for name, part in parts.items():
-            if only in (None, name):
+            if name == only or (only is None and name != "recomputing"):  # that one has its place in docs/train.md
                 yield from part()
+
+
+def section(checkout: Path, rounds: int = ROUNDS) -> str:
+    """Of docs/performance.md."""
+    threads = "one thread" if THREADS == 1 else f"{THREADS} threads"
+    how = f"Both in turn with {threads}, {rounds} rounds: medians, and of the slowest step that of the best round."
+    return f"{how}\n\n{table(measure(checkout, rounds))}"
 
 
 def table(rows: Iterable[Row]) -> str:

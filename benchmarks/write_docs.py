@@ -1,6 +1,7 @@
 """Runs the benchmarks and writes docs/accuracy.md and docs/performance.md between their generated markers.
 
-    python -m benchmarks.write_docs [--docs DIRECTORY] [--only accuracy|performance] [--part savings]… [--nanogpt DIR]
+    python -m benchmarks.write_docs [--docs DIRECTORY] [--only accuracy|performance] [--part savings]…
+        [--nanogpt DIR] [--rounds 5]
 
 A part by its benchmark's name is measured alone, and only its section is written anew. What is measured beside nanoGPT
 needs torch and a checkout of nanoGPT; without one its sections stay as they are.
@@ -80,7 +81,7 @@ class Page(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def pages(nanogpt: Path | None) -> tuple[Page, ...]:
+def pages(nanogpt: Path | None, rounds: int) -> tuple[Page, ...]:
     place = corpus_or_exit()
     accuracy = (
         Part("Phases of logged iterations", "phases", lambda: phases.table(phases.measure(place))),
@@ -104,7 +105,7 @@ def pages(nanogpt: Path | None) -> tuple[Page, ...]:
         Part("Every format", "formats speed", lambda: formats.speed_table(formats.speeds())),
         Part("The recorder", "recording", recording.table),
         Part("The sampler", "sampler", sampler.measure),
-        Part("The trainer beside nanoGPT", "trainer --nanogpt DIR", _trained(nanogpt)),
+        Part("The trainer beside nanoGPT", "trainer --nanogpt DIR", _trained(nanogpt, rounds)),
         Part("Checkpoints", "checkpoints --nanogpt DIR", _saved(nanogpt)),
         Part("Killed, and short of everything", "kills", kills.table),
     )
@@ -120,12 +121,12 @@ def _calibrated(nanogpt: Path | None) -> Callable[[], str] | None:
     return lambda: calibration.measure(str(nanogpt), directory=tempfile.gettempdir())
 
 
-def _trained(nanogpt: Path | None) -> Callable[[], str] | None:
+def _trained(nanogpt: Path | None, rounds: int) -> Callable[[], str] | None:
     if nanogpt is None:
         return None
     from benchmarks import trainer
 
-    return lambda: trainer.table(trainer.measure(nanogpt, trainer.ROUNDS))
+    return lambda: trainer.section(nanogpt, rounds)
 
 
 def _saved(nanogpt: Path | None) -> Callable[[], str] | None:
@@ -175,8 +176,9 @@ def main() -> None:
     parser.add_argument("--only", choices=("accuracy", "performance"))
     parser.add_argument("--part", action="append", default=[], metavar="NAME")
     parser.add_argument("--nanogpt", type=Path, metavar="DIR", help="a checkout of nanoGPT, to measure beside it")
+    parser.add_argument("--rounds", type=int, default=5, help="of the trainer beside nanoGPT")
     options = parser.parse_args()
-    for page in pages(options.nanogpt and options.nanogpt.resolve()):
+    for page in pages(options.nanogpt and options.nanogpt.resolve(), options.rounds):
         if options.only in (None, page.name):
             write(options.docs / f"{page.name}.md", page, options.part)
 

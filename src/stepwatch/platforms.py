@@ -128,6 +128,13 @@ def step_back() -> None:
             os.nice(10)  # a tenth of the weight of a thread that trains: enough to get done
 
 
+def forget(descriptor: int) -> None:
+    """A file that nobody will read soon leaves the system's memory, to be used for the next; where that can be said."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def keep_freed_memory() -> None:
     """What is freed stays with this process: to give it back and get it again, page by page, takes time of each step.
 
@@ -140,6 +147,14 @@ def keep_freed_memory() -> None:
             library = ctypes.CDLL("libc.so.6")
             library.mallopt(-4, 0)  # M_MMAP_MAX of malloc.h: no mappings of their own for large blocks
             library.mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap never shrinks
+
+
+def load_average() -> float | None:
+    """How many programs ran or waited for a processor in the last minute; Windows does not count them."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
 
 
 def physical_memory_bytes() -> float:

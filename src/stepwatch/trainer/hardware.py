@@ -13,7 +13,7 @@ from stepwatch.gpus import find_gpu
 from stepwatch.gpus.driver import this_card
 from stepwatch.gpus.this_machine import processor
 from stepwatch.messages import Message
-from stepwatch.platforms import peak_memory_bytes
+from stepwatch.platforms import allowed_processors, load_average, peak_memory_bytes
 from stepwatch.settings import Origin
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.units import TERA
@@ -87,6 +87,8 @@ def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
         remarks: tuple[str, ...] = ()
         if config.dtype not in (None, "float32"):
             remarks = (f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does",)
+        if device.type == "cpu":
+            remarks += tuple(filter(None, (crowded(torch.get_num_threads()),)))
         return Device(
             device=device, dtype="float32", compile=bool(config.compile), name=device.type,
             peak_flops=_measured_peak() if device.type == "cpu" else None, remarks=remarks,
@@ -119,6 +121,17 @@ def _device(asked: str | None, local_rank: int | None) -> torch.device:
         device = torch.device("cuda", local_rank if local_rank is not None else device.index or 0)
         torch.cuda.set_device(device)
     return device
+
+
+def crowded(threads: int) -> str | None:
+    """Says so where the machine has fewer processors free than there are threads, which wait for the last of them."""
+    load, processors = load_average(), allowed_processors()
+    if load is None or threads == 1 or processors - load >= threads - 0.5:
+        return None
+    return (
+        f"{threads} threads that wait for each other share {processors} processors with other programs "
+        f"(load {load:.1f}): OMP_NUM_THREADS={max(1, round(processors - load))} may be faster"
+    )
 
 
 def _measured_peak() -> float | None:

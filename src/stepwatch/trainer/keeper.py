@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from stepwatch.messages import Message
-from stepwatch.platforms import put_in_place, step_back
+from stepwatch.platforms import forget, put_in_place, step_back
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
 from stepwatch.trainer.snapshot import Snapshot, Taken
@@ -81,9 +81,6 @@ class Keeper:
             return
         if self._snapshot.make_room(checkpoint):
             self._writer.submit(step_back)  # nobody waits for the writing; for what is not copied, the training does
-            Snapshot().make_room(
-                checkpoint
-            )  # as much again: the first had what the step before left, and the next needs
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
@@ -223,6 +220,7 @@ def replace(
                     torch.save(checkpoint, pieces)
             on_read()
             os.fsync(stream.fileno())
+            forget(stream.fileno())
         put_in_place(new, path)
     except Exception as error:  # whatever it was, training goes on and the older checkpoint is whole
         with suppress(OSError):

@@ -160,7 +160,7 @@ class TrainingLoop:
         path = directory / "profile.json"
         self.profile = Profile(path, self.first, self.config.max_iters) if profiled else None
         self.mfu = -1.0  # unknown: nanoGPT prints -100 %
-        self.stopping = False
+        self.stopping = self.is_ready = False
 
     def _keeper(self, directory: Path) -> Keeper:
         # Weights and two moments of each.
@@ -195,6 +195,11 @@ class TrainingLoop:
         if training.resumed_from is not None:
             self.go_on_from(training.resume_point)
         self.batches.draw(1)
+        if self.device.device.type == "cpu":
+            training.optimizer.make_room()
+        self.is_ready = bool(training.optimizer.state)
+        if self.is_ready:
+            self.make_ready()
         self.mark = time.perf_counter()
         while True:
             number = training.iteration
@@ -231,6 +236,11 @@ class TrainingLoop:
                     self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
                 break
         self.wait_until_written()
+
+    def make_ready(self) -> None:
+        """For the first save."""
+        if self.keeper is not None:
+            self.keeper.expect(self.training.checkpoint())
 
     def evaluates_at(self, number: int) -> bool:
         return number % self.config.eval_interval == 0 or self.config.eval_only
@@ -311,9 +321,8 @@ class TrainingLoop:
                 training.scaler.scale(loss / training.micro_batches).backward()
             waited = self.settle()
             self._update(loss)
-            if number == self.first and self.keeper is not None:
-                # With the first step the optimizer has all of its state; that one takes long in any case.
-                self.keeper.expect(training.checkpoint())
+            if number == self.first and not self.is_ready:
+                self.make_ready()  # now the optimizer has all of its state
             told = None
             if number % self.config.log_interval == 0:
                 told = self.health.loss(loss)

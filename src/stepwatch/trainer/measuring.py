@@ -28,7 +28,7 @@ from stepwatch.gpus.calibration import (
 )
 from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
-from stepwatch.platforms import physical_memory_bytes
+from stepwatch.platforms import load_average, physical_memory_bytes
 from stepwatch.trainer import parts
 
 Clock = Callable[[], float]
@@ -144,7 +144,7 @@ def waiting(before: tuple[float, float] | None, load: float) -> float:
 
 def _load() -> float:
     """The load of the last minute on each processor, where the system tells it."""
-    return os.getloadavg()[0] / usable_cores() if hasattr(os, "getloadavg") else 0.0
+    return (load_average() or 0.0) / usable_cores()
 
 
 def _waited_and_ran_s() -> tuple[float, float] | None:

@@ -11,9 +11,12 @@ from torch import nn
 from stepwatch.trainer.adamw import AdamW
 
 
-def steps_of(kind: type[torch.optim.AdamW]) -> nn.Parameter:
+def steps_of(kind: type[torch.optim.AdamW], *, fused: bool = True, room: bool = False) -> nn.Parameter:
     weight = nn.Parameter(torch.linspace(-1.0, 1.0, 12))
-    optimizer = kind([{"params": [weight], "weight_decay": 0.1}], lr=0.01, fused=True)
+    optimizer = kind([{"params": [weight], "weight_decay": 0.1}], lr=0.01, fused=fused)
+    if room:
+        assert isinstance(optimizer, AdamW)
+        optimizer.make_room()
     for turn in range(3):
         weight.square().sum().backward()
         optimizer.step()
@@ -29,3 +32,8 @@ def test_it_is_torchs_and_needs_no_compiler(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ImportError):
         steps_of(torch.optim.AdamW)
     assert torch.equal(steps_of(AdamW), expected)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_moments_that_are_made_before_the_first_step_are_torchs(fused: bool) -> None:
+    assert torch.equal(steps_of(AdamW, fused=fused, room=True), steps_of(torch.optim.AdamW, fused=fused))

@@ -161,3 +161,22 @@ def test_the_model_has_nanogpts_names_and_count() -> None:
     assert model.n_params() == sum(parameter.numel() for parameter in model.parameters()) - 4 * 8
     model.crop_block_size(3)
     assert model.transformer["wpe"].weight.shape == (3, 8)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threads", "load", "says"),
+    [(4, 0.4, None), (4, 2.1, "OMP_NUM_THREADS=2"), (4, 9.0, "OMP_NUM_THREADS=1"), (1, 9.0, None), (4, None, None)],
+)
+def test_threads_that_have_no_processor_are_told(
+    monkeypatch: pytest.MonkeyPatch, threads: int, load: float | None, says: str | None
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
+    from stepwatch.trainer import hardware
+
+    monkeypatch.setattr(hardware, "load_average", lambda: load)
+    monkeypatch.setattr(hardware, "allowed_processors", lambda: 4)
+    told = hardware.crowded(threads)
+    assert told is None if says is None else says in str(told)

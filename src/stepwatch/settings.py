@@ -165,9 +165,6 @@ _OPERATORS = {
 }
 
 
-_DEEPEST = 200  # as many brackets as Python allows inside each other
-
-
 class NotPlain(ValueError):
     """An expression that is more than a literal or simple bounded arithmetic."""
 
@@ -314,7 +311,7 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
 
 
 def _line_too_deep(text: str) -> int | None:
-    """Where more than _DEEPEST signs may stand inside each other.
+    """Where more signs may stand inside each other than Python allows brackets: 200.
 
     Python's parser calls itself for each of them. It stops in time on a machine; in a browser the stack is smaller,
     and all of Python ends with it.
@@ -340,7 +337,7 @@ def _line_too_deep(text: str) -> int | None:
                 open_signs[-1] += 1
                 lambdas += token.string == "lambda"
                 branches += token.string == "elif"
-            if max(sum(open_signs), lambdas, branches) > _DEEPEST:
+            if max(sum(open_signs), lambdas, branches) > 200:
                 return token.start[0]
     except (tokenize.TokenError, SyntaxError):
         pass  # the parser says where it is wrong, and reads no further than this did

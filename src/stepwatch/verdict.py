@@ -30,7 +30,6 @@ LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not cle
 LOST_SHARE = 0.03  # of the wall time, in stalls
 OVERHEAD_SHARE = 0.10  # of the time, as in the table of parts; of the whole run for its start
 YEARLESS_S = 949363200.0  # 2000-02-01: what has no year is put into 2000, and a time without a date into its first days
-SILENT_LINES = 20  # as long as this many lines take
 
 
 class Status(StrEnum):
@@ -265,15 +264,16 @@ def _silent_s(evidence: Evidence) -> float | None:
     for rows in pieces(len(times)):
         printed = (times[rows] * phases.covers[rows])[phases.phase[rows] != Phase.STALL]
         usual_s = float(printed.max(initial=usual_s))
+    silent_s = 20 * usual_s  # what so many lines take
     stamp_s = float(run.iterations.stamp_s[-1])
-    longest_s = max(SILENT_LINES * usual_s, DAY_S)  # of any time zone
+    longest_s = max(silent_s, DAY_S)  # of any time zone
     if stamp_s > YEARLESS_S + YEAR_S and evidence.now_s - stamp_s > longest_s:
         return evidence.now_s - stamp_s
     if YEARLESS_S < stamp_s < YEARLESS_S + YEAR_S:
         since_s = (evidence.now_s - stamp_s) % YEAR_S
         if longest_s + DAY_S < since_s < YEAR_S - 2 * DAY_S:  # of leap years
             return math.inf
-    if run.written_s is not None and evidence.now_s - run.written_s > max(SILENT_LINES * usual_s, HOUR_S):
+    if run.written_s is not None and evidence.now_s - run.written_s > max(silent_s, HOUR_S):
         return evidence.now_s - run.written_s
     return None
 

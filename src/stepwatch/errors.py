@@ -28,6 +28,8 @@ class Notice(NamedTuple):
 
 
 class StepwatchError(Exception):
+    """Base of all errors: what is wrong, and what to do about it."""
+
     exit_code = 1
     about: str | None = None
     """The option or input that is wrong, by its name in `stepwatch.options`, so that a form can point at it."""
@@ -42,7 +44,7 @@ class StepwatchError(Exception):
 
 
 class InputError(StepwatchError):
-    """The input cannot be answered."""
+    """There is no answer for this input."""
 
 
 class UnreadableInput(InputError):
@@ -56,7 +58,7 @@ class TooLarge(UnreadableInput):
 
 
 class NoIterations(InputError):
-    """Text was read, yet nothing in it is a timed iteration."""
+    """The text contains no timed iteration."""
 
     about = "log"
 
@@ -72,6 +74,6 @@ class UnknownGpu(InputError):
 
 
 class UsageError(StepwatchError):
-    """The command was called wrongly."""
+    """Wrong usage of a command, an option or a setting."""
 
     exit_code = 2

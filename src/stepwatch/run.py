@@ -378,7 +378,7 @@ class Understood(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One process start and all that its log says."""
+    """One process start and everything its log shows."""
 
     format: str
     timing: Timing

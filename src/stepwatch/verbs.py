@@ -55,7 +55,7 @@ def explain(
     like: str | None = None,
     language: str | None = None,
 ) -> ShownReport:
-    """The whole way from a log, or several, to the report that `render` takes; a notebook shows it by itself.
+    """Explains one or more logs; the report goes to `render`, and a notebook displays it.
 
     Logs among several that could not be read are in its `notices`. The language is that of the environment where none
     is given.

@@ -107,7 +107,7 @@ class Proposal:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice(Proposal):
-    """A proposal that is worth it."""
+    """A change that is worth making, with what it saves."""
 
     saves_s: Interval
     change: Mapping[str, tuple[Value | None, Value]]

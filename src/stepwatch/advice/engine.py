@@ -60,7 +60,7 @@ class AdviceList:
 
 
 def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
-    """Changes that pay, the one that surely saves most first; empty where nothing is worth changing."""
+    """Changes worth making, sorted by their certain saving; empty if nothing is worth changing."""
     from stepwatch.estimator.plan import Plan
 
     found = advice_on_plan(of) if isinstance(of, Plan) else advice_on_log(of)

@@ -31,7 +31,7 @@ __all__ = ["Analysis", "Costs", "Finding", "Forecast", "Goodput", "Phases", "Reg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """All that is known about one run."""
+    """Everything known about one run."""
 
     run: Run
     phases: Phases

@@ -52,7 +52,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run is expected to take; intervals hold the truth in nine of ten cases."""
+    """What a run is expected to take; nine of ten intervals should contain the truth."""
 
     settings: Settings
     workload: Workload

@@ -1,6 +1,6 @@
 """Which machine, versions and project a log is from: what its first lines, files beside it and its path say.
 
-Reports never tell a host; a store is kept by those whose machines these are.
+Reports never name a host; a store is kept by those whose machines these are.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ COLUMNS = (
     *("iterations", "done", "resumed", "started_at", "first_step_at", "ended_at", "times_from", "wall_s"),
     *("parts_step_s", "step_s_mid", "world_size", "fault"),
 )
-"""What a run must tell."""
+"""What a run must show."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ _CANDIDATES = tuple(
     name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version")
 )
 COLUMNS = (*_TOLD, *_CANDIDATES)
-"""What a run must tell."""
+"""What a run must show."""
 
 
 def find_suspects(runs: Sequence[Run]) -> list[Suspect]:

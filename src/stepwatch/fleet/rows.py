@@ -63,7 +63,7 @@ class Asked(NamedTuple):
     forecasts: bool = False
     limit: int = 2 * 1024**3
     beside: tuple[str, ...] = ()
-    """Further files that tell where it comes from."""
+    """Further files that show where it comes from."""
 
 
 def rows_of(asked: Asked) -> Rows:
@@ -258,7 +258,7 @@ def _where(a: Analysis, identity: Mapping[str, str | None], name: str) -> dict[s
     values = [setting.value if (setting := a.run.settings.get(key)) is not None else None for key in _SAME_WORK]
     told = [*values[:-1], a.throughput.peak_dtype or values[-1]]
     if all(value is None for value in values[:-1]):
-        told.append(project)  # nothing tells the model: like are those of one project
+        told.append(project)  # nothing shows the model: like are those of one project
     card = a.throughput.gpu.name if a.throughput.gpu is not None else a.run.gpu_text
     key = [a.run.format, card, a.run.settings.count("world_size") or 1, *told]
     work = hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

@@ -270,7 +270,7 @@ def _encoded(table: pa.Table, begin: int) -> bytes:
     """As a Parquet file whose data begin there."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
-        sink.write(bytes(begin - len(_MAGIC)))  # it tells offsets by where the sink is
+        sink.write(bytes(begin - len(_MAGIC)))  # it shows offsets by where the sink is
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data

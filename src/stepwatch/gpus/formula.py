@@ -1,7 +1,7 @@
 """A card that the catalogue does not have, computed: SM count × operations per clock and SM × clock.
 
 The rates are dense and belong to the architecture; within one compute capability NVIDIA halves the tensor cores of
-GeForce cards when they accumulate in fp32, so that the name has to tell which class a card is of.
+GeForce cards when they accumulate in fp32, so that the name has to show which class a card is of.
 """
 
 from __future__ import annotations

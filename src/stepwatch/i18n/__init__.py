@@ -30,6 +30,7 @@ _OF_EPOCHS = {"Step": Message("Epoch"), "Training step": Message("Training epoch
 
 
 def say(message: Message, language: str = "en") -> str:
+    """The message as text in a language."""
     catalogue, epochs = _catalogue(language), _EPOCHS.get()
     if epochs and message.key in _OF_EPOCHS:
         message = _OF_EPOCHS[message.key]

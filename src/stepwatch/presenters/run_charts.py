@@ -72,7 +72,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
             point |= {part: rounded(seconds) for part, seconds in slow_parts(a, row).items()}
         points.append(point)
 
-    # Colour and shape tell the phases apart, for those who see no difference in one of them.
+    # Colour and shape distinguish the phases, for those who see no difference in one of them.
     present = [phase for phase in Phase if (phases[drawn.rows] == phase).any()]
     titles = {PHASE_NAMES[phase]: say(PHASE_TITLES[phase], language) for phase in present}
     colours, shapes = zip(*(_PHASE_MARKS[code] for code in titles), strict=True)
@@ -123,7 +123,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
         {"times": points, "lines": quoted},
         height=320,
         params=[{"name": "zoom_i", "value": None}, {"name": "chosen", "value": None}, *signals],
-        # Made once for each point: an expression of the mark would be made anew for all of them while the reader zooms.
+        # Made once for each point: an expression of the mark would be made again for all of them while the reader zooms.
         transform=[{"calculate": tip["expr"], "as": "tip"}, {"filter": "!zoom_i || inrange(datum.i, zoom_i)"}],
         encoding={"x": {"field": "i", **vega.iteration_axis(int(number[0]), int(number[-1]), language, zooms=True)}},
         layer=[reach, marks],

@@ -133,7 +133,7 @@ class TerminalWriter:
             elif isinstance(block, doc.Table):
                 item.lines = self._table(block, block.shown)
             elif isinstance(block, doc.Chart) and block.points is not None:
-                item.lines = self._chart(block.points, LEAST_CHART_HEIGHT)  # drawn anew when its height is known
+                item.lines = self._chart(block.points, LEAST_CHART_HEIGHT)  # drawn again when its height is known
             else:
                 item.lines = self._block(block)
             following = items[place + 1].group if place + 1 < len(items) else None

@@ -347,7 +347,7 @@ def _taken(events: Sequence[Told], rows: Ints) -> Sequence[Told]:
 
 
 def _ranks(told: Kinds) -> int:
-    """How many processes printed the header: each rank says it once. A header after a crash starts the count anew."""
+    """How many processes printed the header: each rank says it once. A header after a crash starts the count again."""
     counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
     for event in told._replace(evaluations=(), checkpoints=()).events():
         if isinstance(event, Fact) and event.name in counts:
@@ -379,7 +379,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
     if values.get("log_interval", usual) != usual is not None:  # a config may be of another log
         inferred["log_interval"] = usual
     elif "log_interval" not in values and len(iterations) > 1:
-        # The usual distance between logged iterations; the start of a long log tells it as well as all of it.
+        # The usual distance between logged iterations; the start of a long log shows it as well as all of it.
         gaps = Counter(np.diff(np.sort(iterations.number[:5000])).tolist())
         gaps.pop(0, None)
         if gaps:
@@ -425,7 +425,7 @@ def _apart_s(run: Run, other: Run) -> float:
 
 
 def _own_rank(run: Run) -> tuple[Rank, ...]:
-    """The steps of the run as those of one rank; none where nothing tells which."""
+    """The steps of the run as those of one rank; none where nothing shows which."""
     if run.rank is None or run.span is None:
         return ()
     rows = run.iterations

@@ -144,7 +144,7 @@ class LiveReader:
         self._inferred = Settings({name: setting for name, setting in run.settings.items() if name == "log_interval"})
         self._records.replace_rows(whole.take(kept))
         self._records.keep_beside(run.iterations.line[rows], run.iterations.number[rows])
-        # Saves as they were placed: with their evaluation forgotten, nothing would tell whose they were.
+        # Saves as they were placed: with their evaluation forgotten, nothing would show whose they were.
         gone = set(forgotten)
         kept_events: list[Event] = [e for e in self._records.events if not isinstance(e, (Evaluation, Checkpoint))]
         kept_events += [evaluation for evaluation in run.evaluations if evaluation.at not in gone]

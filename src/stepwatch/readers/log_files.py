@@ -66,7 +66,7 @@ def _event_groups(directory: str, wanted: Wanted) -> list[list[str]]:
         place = os.path.dirname(file)
         try:
             numbers = wanted.read(plain_file(file, limit=wanted.limit))[0].iterations.number
-        except StepwatchError:  # told where all are read
+        except StepwatchError:  # reported where all are read
             numbers = np.empty(0, np.int64)
         if len(numbers) and place in trained and int(numbers[0]) <= 2 * max(spacing(numbers), 1):
             groups.append([])
@@ -97,7 +97,7 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[L
     for name, path in members:
         try:
             text = plain_file(path, limit=wanted.limit).text
-        except StepwatchError:  # told where it is read
+        except StepwatchError:  # reported where it is read
             pieces.append(_Piece(name, path, continues=False))
             continue
         if text.startswith(RECORD):
@@ -109,7 +109,7 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[L
     found: list[list[Log]] = []
     for order in (pieces, pieces[::-1]):
         logs: list[Log] = []
-        before: _Piece | None = None  # the last that tells anything
+        before: _Piece | None = None  # the last that shows anything
         for piece in order:
             missing = _missing(before, piece) if before is not None else None
             if missing is None and (before is not None or not logs):
@@ -164,7 +164,7 @@ def _missing(before: _Piece, after: _Piece) -> int | None:
     if elapsed_s is not None and elapsed_s < 0:
         return None
     distance = max(usual, spacing(other.iterations.number))
-    if not distance or first - last <= NEAR * distance:  # of one line each nothing can be told
+    if not distance or first - last <= NEAR * distance:  # of one line each nothing can be known
         return 0
     same_pace = False
     if elapsed_s is not None and usual > 0 and usual_s > 0:

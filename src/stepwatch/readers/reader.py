@@ -11,21 +11,21 @@ from stepwatch.readers.records import Kinds, Records
 from stepwatch.run import Run, Timing, Traits
 
 MOST_SNIFFED = 60
-"""Hits that a `sniff` counts: enough to tell formats apart."""
+"""Hits that a `sniff` counts: enough to distinguish formats."""
 NOTHING: frozenset[str] = frozenset()
 EVALUATION, CHECKPOINT = "eval", "checkpoint"
 BOTH = frozenset({EVALUATION, CHECKPOINT})
 
 
 class Untimed(NamedTuple):
-    """Lines of a trainer that tell steps but no times: its side files, or a stage that prints none."""
+    """Lines of a trainer that show steps but no times: its side files, or a stage that prints none."""
 
     pattern: Pattern[bytes]
     remedy: Message
 
 
 class Reader(NamedTuple):
-    """One log format. `sniff` tells how many lines of a text are iterations of this format."""
+    """One log format. `sniff` counts how many lines of a text are iterations of this format."""
 
     name: str
     timing: Timing
@@ -45,4 +45,4 @@ class Reader(NamedTuple):
     """The progress bar of any loop before the training looks like this format."""
     untimed: tuple[Untimed, ...] = ()
     complete: Callable[[Run, Kinds, Records], Run] | None = None
-    """Adds to a run what only this format tells; the events are those of the run."""
+    """Adds to a run what only this format shows; the events are those of the run."""

@@ -124,7 +124,7 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
 
 
 def _read_wandb_file(source: Source) -> tuple[Run, ...]:
-    """From the history, or from the console output where that tells of no steps, or of its epochs."""
+    """From the history, or from the console output where that shows no steps, or of its epochs."""
     from stepwatch.readers.formats import wandb_file
 
     runs = tuple(run for run in parse(source, READERS["wandb-file"]) if run.is_timed)

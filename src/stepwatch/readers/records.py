@@ -35,7 +35,7 @@ MANY_ROWS = 1 << 22
 MANY_EVENTS = 1 << 16
 """Beyond which evaluations and checkpoints are columns."""
 _RECENT_EVENTS = 8
-"""That are not: a line may tell more of one that stands a few lines above."""
+"""That are not: a line may show more of one that stands a few lines above."""
 _NARROW: dict[str, Any] = {"number": np.int32, "line": np.int32, "loss": np.float32, "reported_mfu": np.float32}
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
@@ -78,11 +78,11 @@ class Records:
     """Values that no training can have, instead of the text of their lines."""
     outside_lines: list[int] = field(default_factory=list)
     unplaced: list[Evaluation | Checkpoint] = field(default_factory=list)
-    """Events whose line does not tell the iteration: that of a row before or after it, once all are known."""
+    """Events whose line does not show the iteration: that of a row before or after it, once all are known."""
     held: bytes = b""
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
     kept: list[Any] = field(default_factory=list)
-    """What a reader keeps for itself until the end, where one line alone does not tell enough."""
+    """What a reader keeps for itself until the end, where one line alone does not show enough."""
     tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Tables of a reader's own, the line first, that become rows once all is read."""
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)

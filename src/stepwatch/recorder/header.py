@@ -26,7 +26,7 @@ def rank_of_process() -> tuple[int, int]:
 
 
 def machine() -> dict[str, Any]:
-    """Card, driver and clocks as torch or the driver tell them; unknown is None."""
+    """Card, driver and clocks as torch or the driver show them; unknown is None."""
     found: dict[str, Any] = {"gpu": None, "driver": None, "clocks_mhz": None}
     torch = sys.modules.get("torch")
     version = str(getattr(torch, "__version__", "")) or None
@@ -42,7 +42,7 @@ def machine() -> dict[str, Any]:
 
 def _asked_of_driver() -> dict[str, Any]:
     """The card that this process would use, where there is one."""
-    # LOCAL_RANK counts among the visible cards; a list of UUIDs tells nothing of the order.
+    # LOCAL_RANK counts among the visible cards; a list of UUIDs shows nothing of the order.
     try:
         local = int(os.environ.get("LOCAL_RANK") or 0)
         visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
@@ -62,7 +62,7 @@ def _asked_of_driver() -> dict[str, Any]:
             }  # fmt: skip
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # no driver, no library, a card that does not tell: all the same to a record
+    except Exception:  # no driver, no library, a card that does not show: all the same to a record
         return {}
 
 

@@ -4,7 +4,7 @@
 
     Trainer(..., callbacks=[StepwatchCallback("run.jsonl")]).train()
 
-After a step the Trainer logs, evaluates and saves, in this order, and tells of each when it is over: an evaluation or
+After a step the Trainer logs, evaluates and saves, in this order, and reports each when it is over: an evaluation or
 a save began where the thing before it ended. Reading the loss waits for the device, so it is part of the step. What is
 left between two steps is getting the batches.
 """
@@ -45,7 +45,7 @@ class StepwatchCallback(TrainerCallback):  # type: ignore[misc]
 
     @unfailing
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        self._close()  # a training that the Trainer began anew, with a smaller batch
+        self._close()  # a training that the Trainer began again, with a smaller batch
         recorder = Recorder(
             os.path.join(args.output_dir, FILE) if self._path is None else self._path,
             settings_of(args, state, model), tokens_per_step=self._tokens_per_step,
@@ -156,7 +156,7 @@ class StepwatchCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class _Tokens:
-    """How many tokens the steps take: as the Trainer counts them, or else as its count of operations tells.
+    """How many tokens the steps take: as the Trainer counts them, or else from its count of operations.
 
     That count is 6 x tokens x parameters without embeddings, summed up over all ranks each time the Trainer logs.
     """
@@ -183,7 +183,7 @@ class _Tokens:
         tokens = flos / self._per_token
         if abs(tokens - round(tokens)) > 1e-6 * tokens:  # a model that counts its operations in another way
             self._per_token = 0
-        # The tokens of a step are written anew when their mean has moved by a hundredth.
+        # The tokens of a step are written again when their mean has moved by a hundredth.
         elif abs(tokens / steps - self._told) > 0.01 * self._told:
             self._told = tokens / steps
             self._recorder.describe(tokens_per_iter=round(self._told))

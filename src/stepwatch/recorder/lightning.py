@@ -35,7 +35,7 @@ else:
     from pytorch_lightning import Callback
 
 FILE = "stepwatch.jsonl"
-_FETCH = "train_dataloader_next"  # how the profiler is told of the wait for a batch
+_FETCH = "train_dataloader_next"  # what the profiler calls the wait for a batch
 _LOSSES = ("val_loss", "val/loss", "valid_loss", "valid/loss", "validation_loss", "eval_loss")
 
 

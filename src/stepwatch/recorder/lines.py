@@ -157,7 +157,7 @@ class Lines:
                 os.close(descriptor)
 
     def _look(self) -> None:
-        """A piece that is full is put aside; a file that was moved or removed is begun anew."""
+        """A piece that is full is put aside; a file that was moved or removed is started again."""
         self._until_look = _LOOKS_EVERY_BYTES
         try:
             state, there = os.fstat(self._descriptor), os.stat(self.path) if os.path.exists(self.path) else None

@@ -1,4 +1,4 @@
-"""What a model of torch tells of itself without being run. Nothing is imported: the framework brought torch."""
+"""What a model of torch shows of itself without being run. Nothing is imported: the framework brought torch."""
 
 from __future__ import annotations
 

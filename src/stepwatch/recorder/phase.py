@@ -99,7 +99,7 @@ class Phase:
             watch.complain("leave", f"a {self.kind} was not recorded: {error}")
 
     def renew(self) -> None:
-        """What is left may be entered again, by whoever kept it, and begins anew."""
+        """What is left may be entered again, by whoever kept it, and begins again."""
         self.others_s = self.data_s = self.wait_s = 0.0
         self.notes = self.given
         self.event = self.outer = self.open = None

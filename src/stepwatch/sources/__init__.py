@@ -64,7 +64,7 @@ LARGEST_EXPANSION_BYTES = 2 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A named text, already normalised; a long one is not held, and goes by blocks."""
+    """A named, normalised text; a long one is not kept in memory but read in blocks."""
 
     name: str
     content: bytes | Stored
@@ -147,6 +147,7 @@ def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
 
 
 def from_text(text: str, name: str = "-") -> Source:
+    """The text of a log, for example a pasted one."""
     return Source(name, normalise(text.encode("utf-8", "surrogatepass")))
 
 
@@ -160,7 +161,7 @@ def expanded(data: bytes, *, limit: int = LARGEST_EXPANSION_BYTES) -> bytes:
 
 
 def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    """A file, or a directory that is one run; of a record also its older pieces, and beside it those of other ranks."""
+    """A file, or a directory that is one run; a record includes its older pieces and other ranks."""
     path = os.fspath(path)
     try:
         if not os.path.isdir(path):
@@ -205,6 +206,7 @@ def from_event_files(files: Sequence[str], name: str, *, limit: int = LARGEST_EX
 
 
 def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
+    """Standard input, decompressed if necessary."""
     if sys.stdin is None:  # closed by the process that started us
         return Source("-", b"")
     try:

@@ -1,4 +1,4 @@
-"""What a training run is told: nanoGPT's names and defaults, and a few of our own.
+"""The settings of a training run: nanoGPT's names and defaults, and a few of our own.
 
 A config file is read, never executed; a flag `--key=value` goes over it; a name that nothing knows is an error.
 """

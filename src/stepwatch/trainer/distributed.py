@@ -64,7 +64,7 @@ class Ranks:
         return micro_batches // self.world_size
 
     def join(self, backend: str | None, sharding: str, on_cuda: bool) -> str | None:
-        """Meets the others; tells if another backend was taken than asked for."""
+        """Meets the others; says if another backend was taken than asked for."""
         if self.is_alone:
             return None if sharding == "ddp" else "sharding=fsdp is for several ranks: this one has all weights"
         self.on_cuda, self.shards = on_cuda, sharding == "fsdp"
@@ -164,7 +164,7 @@ def _store_of_this_start(rank: int, world_size: int) -> dist.Store | None:
     """Where the processes tell each other their addresses; None where torch's own way is right.
 
     torchrun's agent keeps one store for all restarts, with the addresses of processes that are gone (seen in 2.13), so
-    that a second start may wait for them for ever. Its store only tells here where the first rank's new one is. What
+    that a second start may wait for them for ever. Its store only shows here where the first rank's new one is. What
     is found there may be of the start before: nobody answers at it, and it is asked for again.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("TORCHELASTIC_MAX_RESTARTS") == "0":

@@ -46,7 +46,7 @@ class Pace:
         return middle, middle / spread, middle * spread
 
     def _doubt(self, blocks: list[float]) -> float:
-        """How far the level may move, as the sd of its logarithm; few blocks tell little."""
+        """How far the level may move, as the sd of its logarithm; few blocks show little."""
         if len(self._blocks) < 2:
             return _DOUBT_AT_FIRST
         seen = statistics.stdev([math.log(max(block, 1e-9)) for block in blocks])

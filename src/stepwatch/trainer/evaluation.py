@@ -36,7 +36,7 @@ class Evaluator:
         asked_to_stop: Callable[[], bool] = lambda: False,
         on_batch: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
-        """on_batch is told after each batch how many of this rank's are done, of how many."""
+        """on_batch is called after each batch how many of this rank's are done, of how many."""
         self._config, self._batches, self._device, self._ranks = config, batches, device, ranks
         self._model, self._plain, self._asked_to_stop, self._on_batch = model, plain, asked_to_stop, on_batch
         self.batch_size = config.eval_batch_size or config.batch_size

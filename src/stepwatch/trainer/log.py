@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepwatch.trainer.hardware import Device
 
 
-_OFTEN_S = 30.0  # between two lines that only tell how far it is
+_OFTEN_S = 30.0  # between two lines that only show how far it is
 
 
 class Log:

@@ -143,7 +143,7 @@ def waiting(before: tuple[float, float] | None, load: float) -> float:
 
 
 def _load() -> float:
-    """The load of the last minute on each processor, where the system tells it."""
+    """The load of the last minute on each processor, where the system shows it."""
     return (load_average() or 0.0) / usable_cores()
 
 

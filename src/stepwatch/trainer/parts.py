@@ -130,7 +130,7 @@ def optimizer(sizes: list[int]) -> Act:
 
 
 def checkpoint(weights: int, device: str) -> Callable[[], dict[str, object]]:
-    """What nanoGPT saves, of small weights: each with AdamW's two moments and count of steps, gathered anew."""
+    """What nanoGPT saves, of small weights: each with AdamW's two moments and count of steps, gathered again."""
     model = nn.ParameterDict({str(place): torch.zeros(64, device=device) for place in range(weights)})
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for weight in model.parameters():

@@ -1,7 +1,7 @@
 """Checkpoints that all ranks write together, each its part; training does not wait for them, and none is ever half.
 
 As with ckpt.pt (keeper.py) a thread of each rank writes, here into a new directory beside the others. The first rank
-gives it its name when every rank has told that its files are on the disk, and removes what is older afterwards.
+gives it its name when every rank has reported that its files are on the disk, and removes what is older afterwards.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ShardedKeeper(Keeper):
             sharded.write_part(new, copy.values, self._group)
             copy.release()
             own = sharded.checksums(new, self._rank)
-        except Exception as error:  # DCP tells every rank of what happened on one
+        except Exception as error:  # DCP reports to every rank what happened on one
             own = reason_of(error)
         told: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(told, own, group=self._group)

@@ -60,7 +60,7 @@ step   251 | loss: 6.147204 | lr 2.1147e-04 | norm: 0.9013 | dt: 416.59ms | tok/
 
 
 def _finish(first_line: int, records: Records) -> None:
-    """The parameters are told in two parts, and the number of cards by who wrote samples."""
+    """The parameters are printed in two parts, and the number of cards by who wrote samples."""
     FORMAT.finish(first_line, records)
     facts = [event for event in records.events if isinstance(event, Fact)]
     decayed = 0.0

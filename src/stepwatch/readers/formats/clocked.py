@@ -1,4 +1,4 @@
-"""Step times from the clock of a log whose lines tell no time of their own, or only a rounded one."""
+"""Step times from the clock of a log whose lines show no time of their own, or only a rounded one."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
              Train throughput/batches_per_sec: 0.1085
 
 The clock of a batch runs from the end of the one before and stands still during evaluations; a checkpoint is in the
-batch that follows it. A record tells the whole training time in hours, to a third of a second, and the mean of the
+batch that follows it. A record shows the whole training time in hours, to a third of a second, and the mean of the
 last batches (10 to 100): between two records the time is the difference of the first where that is fine enough, else
 the second. New versions print the last step's own time.
 """
@@ -82,7 +82,7 @@ class _Ended(NamedTuple):
 
 class _Composer(LineFormat):
     def sniff(self, head: bytes) -> float:
-        """How many lines of records tell a speed, a time or a loss: a third of them is as many records."""
+        """How many lines of records show a speed, a time or a loss: a third of them is as many records."""
         lines = lines_behind(head, (b"Train throughput/", b"Train time/", b"Train loss/train/total"))
         hits = sum(any(statement.fits(line) for statement in _SNIFFED) for line in lines)
         return float(-(-hits // 3))
@@ -197,7 +197,7 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
     if len(known):
         count = int(np.rint(np.median(known)))
         records.events.append(Fact(line=int(starts[0]), name="world_size", value=max(count, 1)))
-    # Tokens of a batch, where the configuration tells its samples and their length; it stands above each run.
+    # Tokens of a batch, where the configuration shows its samples and their length; it stands above each run.
     told = [fact for fact in records.events if isinstance(fact, Fact)]
     for batch in [fact for fact in told if fact.name == "global_train_batch_size"]:
         near = min(

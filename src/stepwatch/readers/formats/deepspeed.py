@@ -1,9 +1,9 @@
 """DeepSpeed: its engine's own lines, and those of DeepSpeed-Chat.
 
 The engine prints samples per second of the one last step, from forward to step: its time is the batch of all cards over
-that rate. Where no line tells the batch, the clock of the lines does. The pipeline engine prints a mean, RLHF the whole
+that rate. Where no line shows the batch, the clock of the lines does. The pipeline engine prints a mean, RLHF the whole
 step with generation, and other scripts the latency of micro-steps, as its own timers do. Lines of a trainer above the
-engine tell more than these, so that they count for little when the format is looked for.
+engine show more than these, so that they count for little when the format is looked for.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _DeepSpeed(LineFormat):
             records.events.append(Fact(int(lines[0]), "running", True))
         super().add(records, lines, found)
         if "epoch" in found:
-            first = (found["epoch"] == 0) & (found["number"] > 0)  # later epochs count their micro-steps anew
+            first = (found["epoch"] == 0) & (found["number"] > 0)  # later epochs count their micro-steps again
             records.keep(_MICRO_STEPS, lines[first], found["micro"][first] / found["number"][first])
 
     @property
@@ -149,11 +149,11 @@ class _Times(NamedTuple):
 
 
 def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iterations, list[Fact]]:
-    """The rows of the lines that tell most of a whole step, and what follows from them."""
+    """The rows of the lines that show most of a whole step, and what follows from them."""
     told = _told(facts)
     of_kind = times.of_kind
     own: dict[str, object] = {}
-    if len(of_kind["e2e"]):  # RLHF counts its steps anew in every epoch
+    if len(of_kind["e2e"]):  # RLHF counts its steps again in every epoch
         line, epoch, step = times.turns.T
         length = int(np.max(step, initial=-1)) + 1
         length = next((int(fact.value) for fact in facts if fact.name == "generations"), length)
@@ -218,7 +218,7 @@ def _whole_steps(rows: Iterations, accumulation: int) -> Iterations:
 
 
 def _from_rates(rows: Iterations, facts: Sequence[Fact], breakdown: np.ndarray) -> tuple[Iterations, dict[str, object]]:
-    """Batch over rate; the batch by the clock where no line tells it, or tells that of another engine."""
+    """Batch over rate; the batch by the clock where no line shows it, or shows that of another engine."""
     steps, seconds = gaps_of(rows, starts_of(rows, facts))
     batch = next((fact.value for fact in facts if fact.name == "batch"), None)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -238,7 +238,7 @@ def _from_rates(rows: Iterations, facts: Sequence[Fact], breakdown: np.ndarray) 
 
 
 def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
-    """Settings that no single line tells: the last step, and tokens where the batch comes out as whole cards."""
+    """Settings that no single line shows: the last step, and tokens where the batch comes out as whole cards."""
     accumulation = told["accumulation"]
     length = told.get("generations" if generates else "micro_batches", 0.0) * told.get("epochs", 1.0)
     last = length - 1 if generates else length // accumulation
@@ -260,7 +260,7 @@ def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
 
 
 def _placed(unplaced: Sequence[Evaluation | Checkpoint], facts: Sequence[Fact], rows: Iterations) -> list[Event]:
-    """By the epochs that have begun where lines tell how long one is, else by the row above; losses from below."""
+    """By the epochs that have begun where lines show how long one is, else by the row above; losses from below."""
     told = _told(facts)
     length = told.get("micro_batches", 0.0) // told["accumulation"]
     begun = [fact.line for fact in facts if fact.name == "micro_batches"]

@@ -71,7 +71,7 @@ class Drawn(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """All bars with one title and one length: their drawings, divided where one begins anew."""
+    """All bars with one title and one length: their drawings, divided where one begins again."""
 
     title: Title
     last: int

@@ -1,4 +1,4 @@
-"""Loops that count the steps of each epoch anew: numbers that go on, evaluations in between, waiting for data."""
+"""Loops that count the steps of each epoch again: numbers that go on, evaluations in between, waiting for data."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def sound(octets: Bytes, places: Ints) -> npt.NDArray[np.bool_]:
 
 
 def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
-    """Where whole records begin, where the first that is not whole does, and how often reading had to begin anew."""
+    """Where whole records begin, where the first that is not whole does, and how often reading had to begin again."""
     begins: list[int] = []
     place = damaged = 0
     while True:
@@ -180,7 +180,7 @@ def _varints(octets: Bytes, cursor: Ints) -> tuple[Ints, Ints]:
 
 
 def _tags(octets: Bytes, begin: Ints, size: Ints) -> tuple[list[str], Ints]:
-    """The distinct tags, and which each record has: told apart by a sum over their letters."""
+    """The distinct tags, and which each record has: distinguished by a sum over their letters."""
     sums = size.astype(np.uint64)
     for k in range(int(size.max(initial=0))):
         inside = k < size

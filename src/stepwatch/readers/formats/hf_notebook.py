@@ -49,7 +49,7 @@ _HALF_A_DIGIT = 0.005  # of the rate
 
 
 class _Training(NamedTuple):
-    """One bar: what it shows, and what else the log tells of that training."""
+    """One bar: what it shows, and what else the log shows of that training."""
 
     line: int
     begin: int

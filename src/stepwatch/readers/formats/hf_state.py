@@ -132,7 +132,7 @@ def _add_rows(entries: _Entries, top: dict[str, float], records: Records) -> Non
     if ended and ended[-1][1]["step"] >= 1:
         top = top | {"max_steps": ended[-1][1]["step"]}  # it may have been stopped before its last step
     every = top.get("eval_steps", 0)
-    if not (every >= 1 and any(row["step"] % every == 0 for _, row in evaluations)):  # told even where it never does
+    if not (every >= 1 and any(row["step"] % every == 0 for _, row in evaluations)):  # given even if it never does
         top = top | {"eval_steps": 0}
     _add_facts(rows, top, records, math.isfinite(mean))
 

@@ -191,7 +191,7 @@ def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple
     printed = found["speed"] if "speed" in found else found["speed_per_s"]
     digits = next((n for n in range(12) if np.array_equal(np.round(printed[:1], n), printed[:1])), 12)
     speed, error = printed, 0.5 * 10.0**-digits * step
-    if "speed" not in found:  # older versions tell steps of a second
+    if "speed" not in found:  # older versions show steps of a second
         with np.errstate(divide="ignore", invalid="ignore"):
             speed, error = 1 / printed, error / printed**2
     if not bool((error >= WHOLE_SECONDS / 10).any()):
@@ -292,7 +292,7 @@ FORMAT = TrainerFormat(
 {'eval_loss': 2.3807, 'eval_runtime': 9.412, 'eval_samples_per_second': 53.1, 'eval_steps_per_second': 6.7, \
 'epoch': 2.04}""",
     iterations=(_BAR, _BARE, _DICTIONARY),
-    checkpoints=(  # DeepSpeed tells it too, with a colon
+    checkpoints=(  # DeepSpeed shows it too, with a colon
         Line("{any}Saving model checkpoint< to;:> {any}checkpoint-{at}"),
     ),
     settings=(

@@ -3,10 +3,10 @@
 What stands behind the bar is an average over the epoch, rounded to a whole number, and holds the validation. Where the
 bar was drawn before the validation too, that is what the last one has beyond it. The bar may leave the epoch's first
 step out of the average; elapsed time has it, so the first step is what the one has beyond the other. That of a fit is
-told apart, those of later epochs are in their mean, which is what both figures allow. Where all of the first epoch was
+separated, those of later epochs are in their mean, which is what both figures allow. Where all of the first epoch was
 slow, as compilation and the first validation make it, it is one row.
 Numbers count steps over all epochs. Versions before TensorFlow 2.2 count samples where all data is handed over at
-once: the first drawing of a bar then tells the batch, and with it the steps.
+once: the first drawing of a bar then shows the batch, and with it the steps.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Keras(LineFormat):
             ]
             _add_events(finals, epoch, took_s, records)
             with_first = _add_rows(finals, epoch, records)
-            # A fit of one row is told how many steps that row is about: no distance to another shows it.
+            # A fit of one row is given how many steps that row is about: no distance to another shows it.
             fit = _fits(finals, epochs)
             alone = (np.diff(fit, prepend=-1) != 0) & (np.diff(fit, append=fit[-1] + 1) != 0)
             alone[with_first] = False
@@ -197,7 +197,7 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     Under a header the first bar is that of the fit; bars of other lengths, and later ones, are of evaluate and predict.
     """
     above = np.searchsorted(epochs.line, finals.line) - 1
-    # A bar that is full before the validation tells what is left, 0 s, and is written again behind it.
+    # A bar that is full before the validation shows what is left, 0 s, and is written again behind it.
     again = finals.elapsed_s == 0
     if again.any():
         again &= finals.time_s * finals.total >= 1

@@ -121,7 +121,7 @@ def _keep_validation(records: Records, lines: Ints, found: dict[str, Floats]) ->
 
 
 def _rate(found: dict[str, Floats]) -> tuple[Floats, Floats]:
-    """Seconds of a batch, and the figure as printed: its last digit tells how exact it is."""
+    """Seconds of a batch, and the figure as printed: its last digit shows how exact it is."""
     if "s_per_it" in found:
         return found["s_per_it"], found["s_per_it"]
     printed = found.get("it_per_s", np.full(len(found["number"]), np.nan))
@@ -129,7 +129,7 @@ def _rate(found: dict[str, Floats]) -> tuple[Floats, Floats]:
 
 
 def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats) -> tuple[Floats, Floats]:
-    """Seconds since the bar began and how far off they may be: batches by rate, where its digits tell more."""
+    """Seconds since the bar began and how far off they may be: batches by rate, where its digits show more."""
     with np.errstate(divide="ignore", invalid="ignore"):
         fine = position * rate
         error = fine * 0.005 / np.maximum(digits, 1e-9)
@@ -161,7 +161,7 @@ class _Passes(NamedTuple):
 
 
 class BarRows:
-    """Rows and evaluations from everything that was kept. There may be many short epochs, so all are told together."""
+    """Rows and evaluations from everything that was kept. There may be many short epochs, so all are done together."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -293,7 +293,7 @@ class BarRows:
         for begin, row, took in passes:
             line, _, earlier = found.get(row, (begin, row, 0.0))
             found[row] = (line, row, earlier + took)
-        first_row[in_epoch[known]] = -1  # what has a bar of its own is told
+        first_row[in_epoch[known]] = -1  # what has a bar of its own is known
         # The bar of the epoch stands still meanwhile, and its clock has what the validation's own bar does not show.
         level, last_drawing, longest = self._levels(epochs)
         at = level[rows]

@@ -67,7 +67,7 @@ def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
     if not names:
         cells = (line.count(b",") + 1 for line in text[:PIECE_BYTES].split(b"\n")[1:])
         width = next((count for count in cells if count > 2), 0)
-    # The columns whose numbers tell something; of others it counts at most whether there is one.
+    # The columns whose numbers show something; of others it counts at most whether there is one.
     telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
     wanted = [
         place

@@ -2,7 +2,7 @@
 
 What stands in the example says what its numbers may be (like_claims.py): one beside a word such as `iter`, or before
 its end as in `12/500`, is the iteration's, one with a unit of time a time, one behind `loss` the loss; other numbers
-stand for any number, words for themselves. All lines then decide which number counts up, whether it begins anew with
+stand for any number, words for themselves. All lines then decide which number counts up, whether it begins again with
 each epoch, and what the times are (like_readings.py).
 """
 

@@ -55,7 +55,7 @@ class Rows(NamedTuple):
 
     number: Ints
     inside: Floats
-    """Numbers as they are printed, which may begin anew with each epoch."""
+    """Numbers as they are printed, which may begin again with each epoch."""
     epoch: Floats
     stamps: Floats
     length: float
@@ -70,7 +70,7 @@ class Rows(NamedTuple):
         return self._replace(**{name: getattr(self, name)[kept] for name in ("number", "inside", "epoch", "stamps")})
 
     def parts(self, values: Floats) -> list[slice]:
-        """Where these values may start anew: with a number that falls, a new epoch, or by a timer that was reset."""
+        """Where these values may start again: with a number that falls, a new epoch, or by a timer that was reset."""
         step = np.diff(values)
         cut = (np.diff(self.number) <= 0) | ((np.diff(self.epoch) > 0) & (step < 0))
         back = (step < 0) & ~cut
@@ -197,7 +197,7 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
 
 
 def _rises(rows: Rows, values: Floats) -> tuple[bool, Floats, list[slice]]:
-    """Whether values never fall but where they start anew, the longest stretch of them, and all stretches."""
+    """Whether values never fall but where they start again, the longest stretch of them, and all stretches."""
     parts = rows.parts(values)
     longest = max((values[part] for part in parts), key=len)
     never_falls = all(bool((np.diff(values[part]) >= 0).all()) for part in parts)

@@ -1,7 +1,7 @@
 """litgpt: pretraining and finetuning, with the older lines of lit-gpt and TinyLlama.
 
 A line is one micro-batch, after its data was fetched; where the optimizer steps, its time waits for all that was queued
-before. Validation is outside and its time is printed; saving is outside, and nothing tells what it took.
+before. Validation is outside and its time is printed; saving is outside, and nothing shows what it took.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class _Megatron(LineFormat):
 
 
 def _saves(events: Sequence[Event], rows: Iterations) -> list[Checkpoint]:
-    """Each save once: its timer, printed when it is done, tells what it took, else the clocks of begin and end."""
+    """Each save once: its timer, printed when it is done, shows what it took, else the clocks of begin and end."""
     saves: list[Checkpoint] = []
     for event in events:
         if isinstance(event, Checkpoint) and saves and saves[-1].at == event.at:

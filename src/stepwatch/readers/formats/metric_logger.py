@@ -1,6 +1,6 @@
 """MetricLogger: the loop of torchvision's references, and of DETR, DeiT, MAE, DINO, BLIP and many others.
 
-A line tells the mean of the last 20 steps, with what they waited for data; `eta` is the mean of all steps of the epoch
+A line shows the mean of the last 20 steps, with what they waited for data; `eta` is the mean of all steps of the epoch
 by those that are left, in whole seconds. Where lines are 10 or 20 steps apart, the seconds since the epoch began follow
 from the means alone; else the last mean stands for the steps between two lines, as far as `eta` allows. `Total time`
 of the epoch is exact, and so is that of an evaluation, which is the same loop under another name.
@@ -136,7 +136,7 @@ def _scale(epochs: Epochs, elapsed: Floats, totals: np.ndarray, passes: list[Pas
 
 
 def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]:
-    """The lines of evaluations as passes: one ends with its total, with a step of training, or where it begins anew.
+    """The lines of evaluations as passes: one ends with its total, with a step of training, or where it begins again.
 
     A loop of no such name is one only where a training goes on behind one of its length: else it may be of another
     script.

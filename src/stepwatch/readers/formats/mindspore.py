@@ -1,6 +1,6 @@
 """MindSpore: what its TimeMonitor prints behind each epoch, and LossMonitor's lines above it.
 
-The time of the epoch is exact, and with the mean of its steps it tells their number. The first epoch holds the
+The time of the epoch is exact, and with the mean of its steps it shows their number. The first epoch holds the
 compilation of the graph.
 """
 

@@ -1,6 +1,6 @@
 """minGPT, and projects that kept its trainer.
 
-The line of an iteration tells the time of the one before it, with all that ran between the two: an evaluation or a
+The line of an iteration shows the time of the one before it, with all that ran between the two: an evaluation or a
 save after iteration 500 is in the time of 501, which is mostly not printed. The card is not waited for.
 """
 

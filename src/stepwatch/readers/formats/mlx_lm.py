@@ -1,6 +1,6 @@
 """MLX-LM and the lora.py of mlx-examples before it.
 
-A line tells the mean over the steps since the last one, each waited for; validation and the saving of adapters are
+A line shows the mean over the steps since the last one, each waited for; validation and the saving of adapters are
 outside, and what validation took is printed. Since June 2026 a table stands in place of the lines, with tokens per
 second and the tokens so far: their quotient is the time.
 """
@@ -91,7 +91,7 @@ Iter 200: Saved adapter weights to adapters/adapters.safetensors and adapters/00
         Line("{any}Loading pretrained model", header=True, sets={"pretrained": "Loading"}),
         Line("{any}Starting training..., iters: {max_iters}", header=True),
         Line("{any}batch \u00b7 iters  {batch_size} \u00b7 {max_iters}", header=True),
-        # Of a model of which only adapters are trained, the size tells neither the work nor what is saved.
+        # Of a model of which only adapters are trained, the size shows neither the work nor what is saved.
         Line("{any}Trainable parameters: <100;100.0;100.00;100.000>% ({n_params:amount}/"),
         Line("{any}Node 0 of {world_size}"),
     ),

@@ -1,6 +1,6 @@
 """modded-nanogpt: a source listing at the top, and a clock of its own that is stopped for validation.
 
-Every line tells the whole time so far, so a step is the difference of two lines. Only validation waits for the card:
+Every line shows the whole time so far, so a step is the difference of two lines. Only validation waits for the card:
 where the lines of steps run ahead of it, their times are those of the step before, and are put back. The versions of
 2024 set the clock to zero after ten steps.
 """
@@ -36,7 +36,7 @@ _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 class Modded(LineFormat):
     def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
-        """A validation tells the last step and the clock when it began; the first of all begins a run."""
+        """A validation shows the last step and the clock when it began; the first of all begins a run."""
         if statement is not VALIDATION:
             return super().add_events(statement, lines, found, records)
         fits = (found["at"] <= LARGEST_KEPT) & (found["last"] <= LARGEST_KEPT)
@@ -67,7 +67,7 @@ class Modded(LineFormat):
         return super().sniff(head) or LineFormat.sniff(replace(self, iterations=(VALIDATION,)), head)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        """The source listing tells tokens per step, how often it validates, and whether steps change their length."""
+        """The source listing shows tokens per step, how often it validates, and whether steps change their length."""
         super().parse(text, first_line, records)
         begin = text.find(b"class Hyperparameters")
         if begin < 0:
@@ -102,7 +102,7 @@ class Modded(LineFormat):
         timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
         if not timed:
             return
-        # The rows with times instead of clocks, each with the loss that its line told.
+        # The rows with times instead of clocks, each with the loss in its line.
         lines, numbers, times = (np.concatenate(parts) for parts in zip(*timed, strict=True))
         loss, stamps = (at_lines(lines, rows.line, column) for column in (rows.loss, rows.stamp_s))
         for columns in records.columns.values():
@@ -166,7 +166,7 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     leads = np.arange(len(printed)) > (int(fast[0]) if len(fast) and number[0] == 0 else -1)
     ended = np.where(np.isnan(done), printed + ahead * leads * (following - printed), done)
     interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
-    if 0 < number[0] == interval:  # the first of all; a single line tells nothing but the mean since the start
+    if 0 < number[0] == interval:  # the first of all; a single line shows nothing but the mean since the start
         line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
     times = np.diff(ended) / np.diff(number)
     return line[1:], number[1:], np.maximum(times, 0.0)

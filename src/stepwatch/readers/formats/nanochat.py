@@ -1,7 +1,7 @@
 """nanochat: base_train, mid_train and chat_sft, which often stand in one file, one after the other.
 
 The time of a step is taken between two waits for the card and holds all of its micro-steps, the optimizer and the
-loading of the next batch; evaluations, samples and checkpoints lie outside and no line tells what they took. The first
+loading of the next batch; evaluations, samples and checkpoints lie outside and no line shows what they took. The first
 chat_sft printed no times at all.
 """
 

@@ -147,7 +147,7 @@ def sniff(head: bytes) -> float:
 
 
 def _seconds(found: Found, line: str) -> float | None:
-    """The time that an iteration line tells; None where it tells none that can be."""
+    """The time that an iteration line shows; None where it shows none that can be."""
     values = found.values()
     name = next((name for name in _UNITS if name in values), None)
     if name is None or values["number"] > LARGEST_KEPT:
@@ -210,7 +210,7 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             ]
         left = block.without(left, lines)
     joined_until = -1
-    strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they tell, with other digits too
+    strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they show, with other digits too
     for index in left.tolist():
         if index <= joined_until:
             continue

@@ -1,6 +1,6 @@
 """parameter-golf: modded-nanogpt's clock, with a limit of time that ends most runs, and lines of its own.
 
-Newer variants print minutes with one decimal; tokens per second since the start, which have all digits, tell the clock
+Newer variants print minutes with one decimal; tokens per second since the start, which have all digits, show the clock
 exactly. What is planned are iterations or seconds of training, whichever ends first; what follows the last step
 (quantization, evaluations of the compressed model) is no training.
 """

@@ -1,4 +1,4 @@
-"""What only a record tells of a run: its span, its compilation, and what lies inside its steps."""
+"""What only a record shows of a run: its span, its compilation, and what lies inside its steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Timed = TypeVar("_Timed", Evaluation, Checkpoint)
 
 
 def complete(run: Run, told: Kinds, records: Records) -> Run:
-    """The run with what only the recorder tells: its span, compilation, what is inside its steps."""
+    """The run with what only the recorder shows: its span, compilation, what is inside its steps."""
     events = told.events()
     begin, end = _bounds(run, events)
     own = [event for event in events if begin <= event.line < end]
@@ -40,7 +40,7 @@ def complete(run: Run, told: Kinds, records: Records) -> Run:
         lost_lines=sum(fact.value for fact in facts if fact.name == "lost"),
     )  # fmt: skip
     run = replace(run, span=_span(run, facts, compilations), inside=inside_of(run, records, begin, end))
-    # Work and tokens of a step, as the settings tell them or else the steps themselves.
+    # Work and tokens of a step, as the settings show them or else the steps themselves.
     tokens = settings.number("tokens_per_iter")
     if tokens is None:
         tokens = _middle(run.iterations.reported_tokens_per_s * run.iterations.time_s)
@@ -74,7 +74,7 @@ def _merged(events: Sequence[_Timed]) -> tuple[_Timed, ...]:
 
 
 def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, float]]) -> Span | None:
-    """None where no line tells the time."""
+    """None where no line shows the time."""
     told = [(event.took_s or 0.0, event.stamp_s) for event in run.evaluations]
     told += [(save.took_s or 0.0, save.stamp_s) for save in run.checkpoints]
     phases = [(took, stamp) for took, stamp in (*told, *compilations) if stamp is not None and math.isfinite(stamp)]

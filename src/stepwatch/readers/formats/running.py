@@ -1,6 +1,6 @@
 """Step times from a clock that runs since the start: what progress bars show, and some logs, instead of a time.
 
-The clock has whole seconds, so that the difference of two rows tells a short step badly. tqdm's rate tells it better:
+The clock has whole seconds, so that the difference of two rows shows a short step badly. tqdm's rate shows it better:
 it is a moving average whose terms can be taken apart. Where the log does not have all of its terms, rows share the mean
 of a span that is long against the last digit of the clock.
 """
@@ -66,7 +66,7 @@ class Laps(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Something between two steps, after iteration `at`: an evaluation or a save, and what it took, if told."""
+    """Something between two steps, after iteration `at`: an evaluation or a save, and what it took, if known."""
 
     at: int
     took_s: float | None
@@ -88,7 +88,7 @@ def step_times(clock: Clock, pauses: Sequence[Pause]) -> tuple[Floats, list[floa
 def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
     """The row whose time each pause is in: the next one, or that of the bar above it where that was drawn afterwards.
 
-    A notebook shows what a pause printed below the bar that followed it. The clock tells: most of the rows above are
+    A notebook shows what a pause printed below the bar that followed it. The clock shows: most of the rows above are
     then longer by their pause than usual, and those below cannot hold it.
     """
     rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
@@ -108,7 +108,7 @@ def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
 
 
 def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
-    """As the step times, for many clocks; a pause is told by the row after which it was."""
+    """As the step times, for many clocks; a pause is given by the row after which it was."""
     longest = np.maximum.reduceat(laps.elapsed_s, laps.begins)
     elapsed = laps.elapsed_s + repeated(np.cumsum(longest) - longest, laps.lengths)  # as one clock that goes on
     apart = {*laps.begins.tolist(), *(pause.at + 1 for pause in pauses)}
@@ -117,7 +117,7 @@ def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     times[begins] = laps.elapsed_s[begins] / np.where(laps.done > 0, laps.done, laps.number[begins])
     for lap in np.flatnonzero((laps.done == 0) & (laps.lengths > 1)).tolist():
         times[begins[lap]] = median(times[begins[lap] + 1 : ends[lap]])
-    # A first row so early that its clock tells nothing is one with those behind it; that of the run shows its start.
+    # A first row so early that its clock shows nothing is one with those behind it; that of the run shows its start.
     early = laps.elapsed_s[begins] < _LONG * laps.error_s[begins]
     for lap in np.flatnonzero(early & (laps.done > 0) & (laps.lengths > 1) & (begins > 0)).tolist():
         rows = slice(int(begins[lap]), int(ends[lap]))
@@ -150,7 +150,7 @@ def _without_pauses(
     covers = clock.covers
     spent = times * covers
     took = [pause.took_s for pause in pauses]
-    places, costs = np.array(rows, np.int64), np.array(took, np.float64)  # nan where it is not told
+    places, costs = np.array(rows, np.int64), np.array(took, np.float64)  # nan if it is not known
     told = ~np.isnan(costs) & (places > 0) & (places < len(spent))
     np.subtract.at(spent, places[told], costs[told])
     # Of what is left, since each row may have a pause; unless these took more than there is.
@@ -194,7 +194,7 @@ def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
 
 def _from_rate(clock: Clock, fixed: set[int]) -> Floats | None:
     """tqdm's average taken apart; None where the log lacks terms of it, as the clock shows."""
-    stands = len(clock.number) == 2 and clock.elapsed_s[0] == clock.elapsed_s[1]  # then only the rate can tell
+    stands = len(clock.number) == 2 and clock.elapsed_s[0] == clock.elapsed_s[1]  # then only the rate can show
     if np.isnan(clock.rate_s).any() or (len(clock.number) < 3 and not stands):
         return None
     drawn = clock.covers.astype(np.float64)

@@ -2,9 +2,9 @@
 
 Every number has the time at which it was logged: the step time is what lies between two of the training loss, without
 the evaluations in between (their own runtime, or what the clock shows beyond the steps). Where the trainer logs the
-time of an iteration, that is used. Saves are known from the arguments that Hugging Face stores, and told apart from the
+time of an iteration, that is used. Saves are known from the arguments that Hugging Face stores, and separated from the
 steps they follow where they stand out. Some count epochs: where each batch was logged, these are the steps; else an
-epoch is all that can be told.
+epoch is all that can be known.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Events:
     def _counts_epochs(self, rows: _Track, evaluations: list[Evaluation]) -> bool:
         """Whether a step is an epoch: Keras calls it so, or each next one has been evaluated.
 
-        Hugging Face tells the epoch apart.
+        Hugging Face gives the epoch separately.
         """
         if (self._loss() or "").lower().startswith(_OF_EPOCHS):
             return True
@@ -233,7 +233,7 @@ class Events:
         return max(named)[1] if named else None
 
     def _with_ends(self, rows: _Track) -> tuple[_Track, Ints]:
-        """The rows with those steps behind the last loss that only the runtime of the whole tells of, and which."""
+        """The rows with those steps behind the last loss that only the runtime of the whole shows, and which."""
         ended = self.track(_WHOLE_RUNTIME)
         if ended is None or not len(rows.step):
             return rows, np.zeros(0, np.int64)
@@ -274,7 +274,7 @@ class Events:
     def _starts(self, rows: _Track) -> Floats:
         """For each row the last start of a process before it: where arguments or a new file were written.
 
-        What the whole training took tells better when it began.
+        What the whole training took shows better when it began.
         """
         walls = np.array(sorted(text.wall_s for text in self.texts) or [np.nan])
         places = np.searchsorted(walls, rows.wall_s) - 1
@@ -284,7 +284,7 @@ class Events:
             starts[(rows.wall_s > wall - took) & (rows.wall_s <= wall)] = wall - took
         return starts
 
-    # --- what is told -------------------------------------------------------------------------------------------
+    # --- what is known -------------------------------------------------------------------------------------------
 
     def facts(self) -> list[Fact]:
         """What the texts say of the settings."""
@@ -341,7 +341,7 @@ class Events:
             records.events.append(Fact(int(columns["line"][row]), "start", value))
 
     def _add_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
-        """Hugging Face logs the end, and the epoch: with the number of epochs it tells the number of steps."""
+        """Hugging Face logs the end, and the epoch: with the number of epochs it shows the number of steps."""
         ended = self.track(_WHOLE_RUNTIME)
         if ended is not None and len(ended.step) and ended.step[-1] > 0:
             records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", int(ended.step[-1])))
@@ -412,7 +412,7 @@ def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tup
 def _without_saves(
     rows: _Track, times: Floats, settings: dict[str, object]
 ) -> tuple[Floats, list[tuple[int, float, float]]]:
-    """The times without the saves that the arguments tell of, and these, where they stand out from the noise."""
+    """The times without the saves that the arguments name, and these, where they stand out from the noise."""
     every = settings.get("save_steps")
     if not isinstance(every, int) or every < 1 or len(times) < 6:
         return times, []

@@ -35,7 +35,7 @@ _NAMES = ("epoch", "done", "steps", "loss", "val_loss", "mean_s", "left_s", "cos
 
 
 class _Told(NamedTuple):
-    """What one line tells; nan for all else."""
+    """What one line shows; nan for all else."""
 
     line: float
     epoch: float

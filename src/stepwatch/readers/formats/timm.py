@@ -1,6 +1,6 @@
 """timm's train.py, and the loops that print an AverageMeter as it does: PyTorch's ImageNet example, MoCo, Swin.
 
-A line tells the time of its one step and, in brackets, the mean since the epoch began, both with what was waited for
+A line shows the time of its one step and, in brackets, the mean since the epoch began, both with what was waited for
 data. Stalls fall between the lines, so that only the means count: the difference of two, each by its number of steps.
 timm prints images per second beside the mean, which has more digits. An evaluation is a loop of the same kind.
 """
@@ -101,7 +101,7 @@ def _by_rate(mean: Floats, rate: Floats) -> tuple[Floats, Floats]:
 
 
 def _passes(table: np.ndarray) -> list[Pass]:
-    """Each time that the count of an evaluation began anew, with the mean of its last line for all its batches."""
+    """Each time that the count of an evaluation began again, with the mean of its last line for all its batches."""
     begins = np.flatnonzero(np.diff(table[:, 1], prepend=np.inf) <= 0)
     ends = begins + np.diff(begins, append=len(table)) - 1
     batches = np.maximum(table[ends, 1] + 1, table[ends, 2])

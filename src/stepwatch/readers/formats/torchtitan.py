@@ -1,6 +1,6 @@
 """torchtitan.
 
-No time is printed: the clock in front of the lines tells it, else the tokens of a step over the tokens per second,
+No time is printed: the clock in front of the lines shows it, else the tokens of a step over the tokens per second,
 which are those of one card since the line before. A checkpoint is written after the line of its step, so that it slows
 the next; it is taken out again. A validation resets the clock that the tokens per second come from.
 """
@@ -166,7 +166,7 @@ def _timed(
         by_rate = _tokens(rows, facts, starts, by_clock * plain) / rows.reported_tokens_per_s
     use_clock = plain & np.isfinite(by_clock) & fine(seconds, rows.stamp_s)
     rows = replace(rows, time_s=np.where(use_clock | ~np.isfinite(by_rate), by_clock, by_rate))
-    # A validation after the save starts the rate's clock anew: the save is in no row then.
+    # A validation after the save starts the rate's clock again: the save is in no row then.
     following = np.searchsorted([e.line for e in evaluations], [save.line for save in saves], side="right")
     hidden = np.append(after, -1)[following] == rows_after(rows, saves)
     seen = [save for save, hides in zip(saves, hidden.tolist(), strict=True) if not hides]
@@ -174,7 +174,7 @@ def _timed(
 
 
 def _tokens(rows: Iterations, facts: Sequence[Event], starts: Ints, by_clock: Floats) -> Floats:
-    """Tokens of one step behind the rate of each row: by the clock, else what the header tells."""
+    """Tokens of one step behind the rate of each row: by the clock, else what the header shows."""
     tokens = np.full(len(rows), np.nan)
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
         seen = (rows.reported_tokens_per_s * by_clock)[start:end]

@@ -407,7 +407,7 @@ def _leads_to(bars: Bars, validations: list[Bars], training: Bars) -> bool:
 
 
 def _thinned(lap: list[Draw], *, first: bool) -> list[Draw]:
-    """Positions so far apart that the clock tells the time between them, and the last; of the first epoch its first.
+    """Positions so far apart that the clock shows the time between them, and the last; of the first epoch its first.
 
     The first step of a later epoch starts the loader again, as in each: it is part of the row that follows.
     """

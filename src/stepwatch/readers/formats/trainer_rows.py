@@ -37,7 +37,7 @@ _LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
 
 
 class _Process(NamedTuple):
-    """Of one process: the lines it may have written, where it shows its position, and what the epochs tell."""
+    """Of one process: the lines it may have written, where it shows its position, and what the epochs show."""
 
     begin: float
     end: float
@@ -46,9 +46,9 @@ class _Process(NamedTuple):
     elapsed_s: Floats
     per_epoch: float = math.nan
     late: bool = False
-    """Output that was held back came out whole pages at once: then only the epoch tells the place."""
+    """Output that was held back came out whole pages at once: then only the epoch shows the place."""
     in_pages: bool = False
-    """Some of it was on time: where the bar above is further on than the epoch, the epoch tells the place."""
+    """Some of it was on time: where the bar above is further on than the epoch, the epoch shows the place."""
 
     def of(self, table: np.ndarray) -> np.ndarray:
         """The rows of a table, by line, that are its own."""
@@ -201,7 +201,7 @@ class TrainerRows:
         steps = self.summaries[:, 1] * self.summaries[:, 2]
         doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
         steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
-        # Totals that are the rate in a summary by its time, as far as its digits tell them.
+        # Totals that are the rate in a summary by its time, as far as its digits show them.
         totals = np.unique(bars[:, 2])
         first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
         best = {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
@@ -247,14 +247,14 @@ class TrainerRows:
         return found
 
     def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
-        """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that tell more."""
+        """Line, number, clock, its error, smoothed rate: from the bar, or from dictionaries that show more."""
         clocked = self.told[np.isfinite(self.told[:, 1]) & np.isfinite(self.told[:, 3])]
         fine = len(clocked) and bool((clocked[:, 4] < WHOLE_SECONDS).mean() > 0.9)
         if len(self.bars) and not fine:
             marks = self.bars[self.bars[:, 1] > 0]
             error = np.full(len(marks), WHOLE_SECONDS)
             return marks[:, 0], marks[:, 1].astype(np.int64), marks[:, 3], error, marks[:, 4]
-        # The evaluation after the last step, where no loss tells its clock any more: it began so much before.
+        # The evaluation after the last step, where no loss shows its clock any more: it began so much before.
         rows = self.evaluations
         begun = rows[:, 5] - rows[:, 4]
         later = (rows[:, 2] > clocked[-1, 1]) & (rows[:, 0] > clocked[-1, 0]) if len(clocked) else rows[:, 0] < 0
@@ -268,7 +268,7 @@ class TrainerRows:
     # --- numbers ---
 
     def _numbers(self, lines: Floats, epochs: Floats, process: _Process) -> Floats:
-        """The iteration of dictionaries: as they tell it, as the bar above shows it, or by the epoch."""
+        """The iteration of dictionaries: as they show it, as the bar above shows it, or by the epoch."""
         told = at_lines(lines, self.told[:, 0], self.told[:, 1])
         by_epoch = _by_epoch(epochs, process.per_epoch)
         by_place = _by_place(lines, process)
@@ -277,7 +277,7 @@ class TrainerRows:
         return np.where(np.isfinite(told), told, best)
 
     def _steps_in_all(self) -> int:
-        """As the log tells them, as the bar shows them, or by the rate in the summary; 0 where nothing does."""
+        """As the log shows them, as the bar shows them, or by the rate in the summary; 0 where nothing does."""
         if self.total:
             return int(max(self.total))
         if len(self.bars):
@@ -300,7 +300,7 @@ class TrainerRows:
             return round(planned * epoch / epochs)
         if self.total or len(self.bars):
             return planned
-        # By the digits of a rate: what the save of the last step tells, or losses at equal distances, is nearer.
+        # By the digits of a rate: what the save of the last step shows, or losses at equal distances, is nearer.
         doubt = float(max(end[0, 1], planned)) * _LAST_DIGIT
         saved = max((save.at or 0 for save in self.saves), default=0)
         if saved > 0 and abs(saved - planned) <= doubt:
@@ -323,13 +323,13 @@ class TrainerRows:
         return self._facts.get("epochs", [])
 
     def _stated(self, line: int, name: str) -> float | None:
-        """A setting as it was last told before a line, or first after it."""
+        """A setting as it was last given before a line, or first after it."""
         facts = self._facts.get(name, [])
         place = max(bisect_right(facts, line, key=LINE_OF) - 1, 0)
         return facts[place].value if facts else None
 
     def _last_at(self, line: float) -> int:
-        """The last step as the bar shows it from this line on, or as the log tells it; 0 where nothing does."""
+        """The last step as the bar shows it from this line on, or as the log shows it; 0 where nothing does."""
         place = min(int(np.searchsorted(self.bars[:, 0], line)), len(self.bars) - 1)
         return int(self.bars[place, 2] if len(self.bars) else max(self.total, default=0))
 
@@ -357,7 +357,7 @@ class TrainerRows:
         losses, loss_at = losses[np.isfinite(loss_at)], loss_at[np.isfinite(loss_at)]
         evaluations = self._merged_evaluations(process)
         own = [save for save in self.saves if begin <= save.line < end]
-        saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are told by two libraries
+        saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are printed by two libraries
         ended = process.of(self.summaries)[-1:, 1]
         if len(number) == 1 and len(ended) and abs(ended[0] - elapsed[0]) <= 1 / WHOLE_SECONDS:
             elapsed, rate = ended, np.array([np.nan])  # the finer figure of the same
@@ -429,7 +429,7 @@ class TrainerRows:
         at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], self._after_long_rows(at, rows, process))
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
         for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
-            # LLaMA-Factory tells no cost, but the clock before and after it.
+            # LLaMA-Factory shows no cost, but the clock before and after it.
             told = self._rows_at.get(at[row], [])
             place = bisect_left(told, rows[row, 0], key=lambda each: float(self.told[each, 0])) - 1
             since = rows[row, 5] - self.told[told[place], 3] if place >= 0 else math.nan
@@ -470,7 +470,7 @@ class TrainerRows:
 
     @cached_property
     def _rows_at(self) -> dict[float, list[int]]:
-        """The rows of what was told, by their iteration."""
+        """The rows of what was printed, by their iteration."""
         rows: dict[float, list[int]] = {}
         for row, number in enumerate(self.told[:, 1].tolist()):
             rows.setdefault(number, []).append(row)
@@ -479,10 +479,10 @@ class TrainerRows:
     # --- no bar at all ---
 
     def _without_clock(self) -> None:
-        """Dictionaries alone: the mean of the whole run where the summary tells it, or the clock in front of lines."""
+        """Dictionaries alone: the mean of the whole run where the summary shows it, or the clock in front of lines."""
         process = self._process(_Process(-math.inf, math.inf, np.empty(0), np.empty(0, np.int64), np.empty(0)))
         loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], process)
-        if not np.isfinite(loss_at).any():  # nothing tells how many steps lie between them
+        if not np.isfinite(loss_at).any():  # nothing shows how many steps lie between them
             loss_at = np.arange(1.0, len(loss_at) + 1)
         known = np.isfinite(loss_at)
         rows, number = self.losses[known], loss_at[known].astype(np.int64)
@@ -516,12 +516,12 @@ class TrainerRows:
         end = self.summaries[-1]
         spent = float(end[1]) - sum(e.took_s or 0.0 for e in evaluations if e.line < end[0])
         self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
-        if self.saves:  # the summary tells the time with them
+        if self.saves:  # the summary shows the time with them
             self.records.events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         return max(spent, 0.0) / self._steps_done if self._steps_done else math.nan
 
     def _add_last(self, time_s: float) -> None:
-        """The last step of a run, where no loss is told of it."""
+        """The last step of a run, where no loss is printed for it."""
         number, line = np.array([self._steps_done]), self.summaries[-1:, 0].astype(np.int64)
         self.records.add_rows(number=number, time_s=np.array([time_s]), line=line)
 
@@ -566,7 +566,7 @@ def _by_place(lines: Floats, process: _Process) -> Floats:
 
 
 def _end_of_rates(epochs: Floats, rates: Floats) -> float:
-    """The epoch at which learning rates that fall in a line, as they do unless told otherwise, come to 0; else nan."""
+    """The epoch at which learning rates that fall in a line, as they do by default, come to 0; else nan."""
     known = np.isfinite(epochs) & np.isfinite(rates)
     epochs, rates = epochs[known], rates[known]
     top = int(rates.argmax()) if len(rates) else 0
@@ -629,7 +629,7 @@ def _in_pages(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
 
 
 def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:
-    """Whether the bars above tell other iterations than the epochs do, and none that grow with the epoch at all."""
+    """Whether the bars above show other iterations than the epochs do, and none that grow with the epoch at all."""
     known = np.isfinite(by_place) & np.isfinite(by_epoch) & (epochs > 0)
     if known.sum() <= 2:
         return False

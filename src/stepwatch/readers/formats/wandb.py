@@ -1,4 +1,4 @@
-"""Weights & Biases: what its files tell of a run beside the console output, which is in the trainer's own grammar.
+"""Weights & Biases: what its files show of a run beside the console output, which is in the trainer's own grammar.
 
 The configuration gives settings, the metadata the card. Where the output holds no iteration, the summary gives the mean
 over the whole run. Host, user, e-mail, arguments and paths are never kept.
@@ -36,7 +36,7 @@ CARD = Pattern(r"[\w .()/+-]{2,80}")
 
 
 def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, ...]:
-    """The runs with what the files beside their log tell; what the log says wins."""
+    """The runs with what the files beside their log show; what the log says wins."""
     files = {source.name: source.text for source in beside}
     told = _settings(files.get(_CONFIG, b""))
     card, count = _card(_object(files.get(_METADATA, b"")))
@@ -53,7 +53,7 @@ def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, .
 
 
 def with_summary(source: Source) -> Source:
-    """The source with the summary as its text, where the output tells of no iteration."""
+    """The source with the summary as its text, where the output shows no iteration."""
     summary = next((file.text for file in source.beside if file.name == _SUMMARY), b"")
     if is_cut_json(summary) and not source.text.strip():
         raise cut_off(_SUMMARY)

@@ -1,7 +1,7 @@
 """W&B's own file of a run, run-….wandb, which holds its history also where nothing was uploaded.
 
 Every row of the history has the time at which it was logged, as the numbers of an event file have: it is read as those
-are. Where no row tells of steps, the console output that the file holds is read instead (reading.py).
+are. Where no row shows steps, the console output that the file holds is read instead (reading.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def finish_epochs(first_line: int, records: Records) -> None:
-    """Where neither the history nor the console output tells of steps, an epoch is what can be timed."""
+    """Where neither the history nor the console output shows steps, an epoch is what can be timed."""
     recorded, records.held = decode(records.held), b""
     of_rows = _epochs(recorded.history)
     rows = [{**row, _EPOCH: epoch} for row, epoch in zip(recorded.history, of_rows, strict=False) if epoch is not None]
@@ -61,14 +61,14 @@ def finish_epochs(first_line: int, records: Records) -> None:
 
 
 def console(data: bytes) -> tuple[bytes, list[Fact]]:
-    """What the program printed, and what else the file tells of the run."""
+    """What the program printed, and what else the file shows of the run."""
     recorded = decode(data)
     settings = Events(_scalars([], ""), [_settings(recorded.config, 0.0)]).facts()
     return "".join(recorded.console).encode("utf-8", "replace"), settings + facts_of(recorded)
 
 
 def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
-    """Runs of the console output with what the file tells beside it; what the output says wins."""
+    """Runs of the console output with what the file shows beside it; what the output says wins."""
     named = {fact.name: fact.value for fact in facts}
     told = Settings.of(Origin.LOG, {name: value for name, value in named.items() if name in KINDS})
     whole = []

@@ -2,7 +2,7 @@
 
 Behind the mark of 7 bytes, blocks of 32 KiB hold pieces: a checksum (4 bytes), the length (2), and whether it is a
 whole record or its first, middle or last piece (1). No piece goes over the end of a block, so that reading can begin
-anew at the next one where there is damage. Fields by their number in wandb_internal.proto.
+again at the next one where there is damage. Fields by their number in wandb_internal.proto.
 """
 
 from __future__ import annotations

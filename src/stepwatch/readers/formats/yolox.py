@@ -1,7 +1,7 @@
 """YOLOX: a line every few iterations with the mean time since the one before.
 
-`iter_time` has the loading of data in it, which `data_time` tells. The last iterations of an epoch have no line of
-their own. Behind each epoch the weights are saved, and again behind an evaluation: the clock of both tells its cost.
+`iter_time` has the loading of data in it, which `data_time` shows. The last iterations of an epoch have no line of
+their own. Behind each epoch the weights are saved, and again behind an evaluation: the clock of both shows its cost.
 """
 
 from __future__ import annotations

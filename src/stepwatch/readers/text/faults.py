@@ -61,7 +61,7 @@ def may_be_fault(text: str) -> bool:
 
 
 def names_fault_by_number(text: str) -> bool:
-    """Whether the number in a line may tell a fault: `Errno 28`, `exit code: -9`, `got signal: 2`."""
+    """Whether the number in a line may show a fault: `Errno 28`, `exit code: -9`, `got signal: 2`."""
     return "Errno " in text or "exit" in text or "got signal" in text
 
 

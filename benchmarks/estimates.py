@@ -188,7 +188,7 @@ def _corpus() -> str:
     cases = corpus_evaluations(place)
     errors = [abs(said / measured - 1) for _, measured, said in cases]
     return (
-        "Evaluations of the real logs whose header tells their settings (with the checkpoint where each saves), "
+        "Evaluations of the real logs whose header shows their settings (including the checkpoint if each saves), "
         f"estimated from the measured step: {len(cases)} runs, median error {np.median(errors):.1%}, "
         f"worst {max(errors):.0%}."
     )

@@ -480,7 +480,7 @@ def table(scores: Sequence[Score]) -> str:
     out += [_row(name, [score for score in scores if score.kind == name]) for name in READERS]
     wanted = (
         "Against the clock: torchtitan's times are taken from its clock, so that its 0.00% shows nothing, and "
-        "DeepSpeed's are where no line tells the batch.\n\n"
+        "DeepSpeed's are if no line shows the batch.\n\n"
         f"Wanted: {WANTED_SHARE:.1%} of the lines, every format found, no other reader that accepts a line, and a "
         f"median difference of at most {WANTED_DIFFERENCE:.0%} from the clock. Evaluations and checkpoints are those "
         "found, of those that a pattern counts; a dash stands for formats that have no pattern for them here, and "

@@ -195,7 +195,7 @@ def as_markdown(trial: Trial) -> str:
 
 
 HEAD = (
-    "| {} | runs | told apart | covered by the 90 % interval | median error | median width "
+    "| {} | runs | separated | covered by the 90 % interval | median error | median width "
     "| not separable | of these covered | null |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 

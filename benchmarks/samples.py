@@ -27,8 +27,8 @@ def table() -> str:
         "Logs of repositories that had not been looked at before, chosen and with their truths written before any "
         "answer was seen, then asked once. A figure is wrong if the step or, where there is an outside clock, the "
         "total is off by more than 2 %, a count is not exact, or the end is another one. What was wrong in a sample "
-        "was cured afterwards, so that only the next one tells how good the cure is. Forecasts are of logs cut at 10, "
-        "20 and 30 % of their lines.",
+        "was fixed afterwards, so that only the next sample shows how good the fix is. Forecasts are of logs cut at "
+        "10, 20 and 30 % of their lines.",
         "",
         "| sample | figure | right | of | share | 90 % interval |",
         "|---|---|--:|--:|--:|--:|",

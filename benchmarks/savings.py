@@ -49,7 +49,7 @@ LOOKS = (
     "This was the second look at runs that nothing was set by. The first, 400 runs of seed 202, gave `compile` 41 "
     "times with 88 % inside and a median error of 11.5 %, and `save_apart` 5 times with 80 % and 11.3 %. Nothing was "
     "changed but the number of runs: over twenty other seeds of 400 runs, `compile` was off by 8.4 % in the median of "
-    "829, by 6 to 14 % seed by seed, so that 40 cases tell little."
+    "829, by 6 to 14 % seed by seed, so that 40 cases show little."
 )
 CARD = "4090"
 COMPILE_GAIN, TINY_COMPILE_GAIN, TINY_PARAMS = (1.15, 2.3), (0.9, 1.85), 15e6  # as published for GPTs

@@ -155,7 +155,7 @@ def eta(runs: int = RUNS, seed: int = SEED) -> list[Guess]:
 def eta_table(guesses: Sequence[Guess], runs: int = RUNS, seed: int = SEED) -> str:
     out = [
         f"{runs} planted runs (seed {seed}) played back on an injected clock; error of the time left, against the time "
-        "that was really left. tqdm is told the total, is updated at each logged iteration and smooths by its default.",
+        "that was really left. tqdm is given the total, updated at each logged iteration, and smooths by default.",
         "",
         "| played | runs | stepwatch, median error | tqdm, median error | ratio | wanted | stepwatch, mean "
         "| tqdm, mean | nearer than tqdm | truth in the 90 % interval |",

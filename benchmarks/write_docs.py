@@ -44,7 +44,7 @@ COMMAND = "python -m benchmarks.write_docs"
 ACCURACY = """# Accuracy
 
 Measured on real logs, most of them of nanoGPT runs. Logs are named by number, not by owner; the truth of each figure is
-computed by code in `benchmarks/` that shares nothing with stepwatch, where a section does not say otherwise.
+computed by code in `benchmarks/` that shares nothing with stepwatch, unless a section says otherwise.
 """
 PERFORMANCE = """# Performance
 

@@ -80,7 +80,13 @@ def _paragraphs(report: FleetReport) -> Iterator[tuple[Message, ...]]:
     if report.changes:
         best = report.changes[0]
         facts = {"hours": best.hours.mid, "runs": best.runs}
-        yield best.text, Message("Over all runs this saves about {hours:figure} GPU hours ({runs:n} runs).", facts)
+        total = Message(
+            "Over all runs this saves about {hours:figure} GPU hours ({runs:n} run).",
+            facts,
+            "Over all runs this saves about {hours:figure} GPU hours ({runs:n} runs).",
+            best.runs,
+        )
+        yield best.text, total
 
 
 def suspect_text(suspect: Suspect) -> Iterator[Message]:

@@ -83,9 +83,10 @@ style:
 types:
 	$(BIN)/mypy
 
-# What mypy keeps of one system is of no use for another: each has its own, or every check would begin anew.
+# Of other systems only the modules can differ that import one of these; what a package is made of is checked once, above.
+DIFFER := asyncio|ctypes|errno|faulthandler|fcntl|grp|locale|mmap|msvcrt|multiprocessing|os|pathlib|psutil|pwd|readline|resource|select|selectors|shutil|signal|socket|socketserver|ssl|stat|subprocess|sys|syslog|tempfile|termios|time|tty|webbrowser|winreg
 types-%:
-	$(BIN)/mypy --platform $* --cache-dir .mypy_cache/$*
+	$(BIN)/mypy --config-file tools/other_systems.ini --platform $* --cache-dir .mypy_cache/$* $$(grep -rlE '^ *(import|from) ($(DIFFER))\b' src --include=*.py)
 
 mutants: setup  ## Move every constant of analysis, advice and estimator and report the moves that no test notices.
 	$(BIN)/python tools/mutants.py $(MUTANTS)

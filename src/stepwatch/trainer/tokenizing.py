@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, AnyStr, BinaryIO, NamedTuple
+from typing import Any, AnyStr, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from stepwatch.settings import GPT2_TOKENS
 from stepwatch.trainer.input_errors import DataError
 
 KINDS = ("char", "byte", "gpt2")
-Tokens = np.ndarray[Any, np.dtype[np.uint16]]
+Tokens: TypeAlias = np.ndarray[Any, np.dtype[np.uint16]]
 Meta = dict[str, Any]
 
 PARQUET = ".parquet"

@@ -67,11 +67,18 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 	  --warmup_iters=20 --lr_decay_iters=200 --learning_rate=1e-3 --dropout=0.0 --init_from=scratch
 	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
-# Compiled code may be kept: the tests start many interpreters. A file's tests share what they have made, so they stay
-# together; in order, the long ones of tests/integration come before the many short ones. Three processes on two cores:
-# many of these wait for a browser, a server or a process that they have started.
+# Four processes on two cores, since many tests wait for a browser, a server or a process that they have started. Each
+# part has its own: as workers of one pytest-xdist all would collect all tests and hand on every result, which takes more
+# than many a test. Those that wait share their part, whole files at a time. What they print comes part by part, where
+# make can do that. Compiled code may be kept: the tests start many interpreters.
+INTEGRATION := tests/integration -n 2 --dist loadfile
+LAWS := tests/property tests/corpus tests/house
+UNIT := tests/unit
 test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs -n 3 --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory --jobs --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) test-INTEGRATION test-LAWS test-UNIT
+
+test-%:
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs $($*)
 
 lint: setup  ## Check style and types only.
 	@$(MAKE) --no-print-directory -j2 style types types-win32 types-darwin

@@ -203,17 +203,14 @@ class Cluster(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cluster(bucket: str) -> Iterator[Cluster]:
-    """A real scheduler and two workers, each a process of its own; a worker that is killed is started again."""
+    """A real scheduler and two workers, each a process below one; a worker that is killed is started again."""
     port = free_port()
     code = "import sys; from dask.__main__ import main; main()"
     with started("-c", code, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard") as scheduler:
         wait_for(port)
         address = f"tcp://127.0.0.1:{port}"
-        options = ("--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1")
-        with (
-            started("-c", code, "worker", address, *options),
-            started("-c", code, "worker", address, *options),
-        ):
+        options = ("--nworkers", "2", "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1")
+        with started("-c", code, "worker", address, *options):
             yield Cluster(address, scheduler)
 
 

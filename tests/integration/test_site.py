@@ -242,7 +242,7 @@ def test_the_page_answers_by_itself_and_offline(site: Path, server: ThreadingHTT
         page.click("nav.views a[href='#explain']")
         page.evaluate(DROP, 300e6)
         expect(page.locator("#explain .error")).to_have_text(say(WORDS["too_large"], "en"))
-        page.evaluate(DROP, 20e6)
+        page.evaluate(DROP, 5e6)
         expect(page.locator("#status")).to_have_text(say(WORDS["done"], "en"), **patience)
         assert page.evaluate("ticks") > 10  # it was not frozen meanwhile
 

@@ -10,15 +10,13 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tools import ROOT
+from tests.one_of_each import NUMBERS
+from tools import ROOT, SOURCE
 from tools.site import runtime
 
-# STEPWATCH_ALL_UNITS=1 takes them all, in two minutes; otherwise those where numbers can be too wide: the engine of the
-# readers, sums over rows, what is found in them. Whole answers are compared by test_site.
+# STEPWATCH_ALL_UNITS=1 takes them all, in two minutes; otherwise those of modules that use numpy, whose integers are
+# narrower there, and of most tests one case (tests/one_of_each.py). Whole answers are compared by test_site.
 EVERY_ROOM = ("advice", "analysis", "answers", "estimator", "gpus", "i18n", "presenters", "readers", "sources")
-NUMBERS = ("analysis/test_costs.py", "analysis/test_goodput.py", "analysis/test_periods.py", "analysis/test_ranks.py",
-           "estimator/test_simulate.py", "i18n/test_numbers.py", "readers/test_assemble.py",
-           "readers/formats/test_nanogpt.py", "readers/text/test_shape.py", "readers/text/test_stamps.py")  # fmt: skip
 # What a browser does not have, or what its Python comes without.
 _BEYOND = re.compile(
     r"hypothesis|subprocess|multiprocessing|threading|sqlite3|lzma|zstandard|torch|psutil|(?:import|from) rich|click"
@@ -28,6 +26,14 @@ _BEYOND = re.compile(
 # about time and size is the same on every machine, and slow on this one.
 LEFT_OUT = ("hostile_config", "terminal_gets_colour", "time_grows", "megabytes")
 PATIENCE_S = 1800
+UNITS = ROOT / "tests" / "unit"
+
+
+def of_numpy(path: Path) -> bool:
+    """Whether the module that it tests uses numpy."""
+    room = SOURCE / path.parent.relative_to(UNITS)
+    module = room / f"{path.stem.removeprefix('test_')}.py"
+    return "import numpy" in (module if module.is_file() else room / "__init__.py").read_text(encoding="utf-8")
 
 
 def test_units_pass_in_the_python_of_a_browser(tmp_path: Path) -> None:
@@ -38,16 +44,17 @@ def test_units_pass_in_the_python_of_a_browser(tmp_path: Path) -> None:
         runtime.write(tmp_path / "python", numpy_without=("tests",))
     except runtime.Unavailable as problem:
         pytest.skip(f"NO SITE: {problem}")
-    units = ROOT / "tests" / "unit"
-    files = [units / name for name in NUMBERS]
-    if os.environ.get("STEPWATCH_ALL_UNITS"):
-        files = [path for room in EVERY_ROOM for path in (units / room).rglob("test_*.py")]
+    files = {path for room in EVERY_ROOM for path in (UNITS / room).rglob("test_*.py")}
+    fewer = []
+    if not os.environ.get("STEPWATCH_ALL_UNITS"):
+        files = {*filter(of_numpy, files), *(UNITS / name for name in NUMBERS)}
+        fewer = ["-p", "tests.one_of_each"]
     chosen = [path for path in sorted(files) if not _BEYOND.search(path.read_text(encoding="utf-8"))]
-    assert len(chosen) > 5
+    assert len(chosen) > 40
     script = ROOT / "tests" / "integration" / "units_in_node.cjs"
     packages = sysconfig.get_path("purelib")
     wanted = " and ".join(f"not {name}" for name in LEFT_OUT)
-    asked = ["-q", "--tb=short", "-k", wanted, *(path.relative_to(ROOT).as_posix() for path in chosen)]
+    asked = ["-q", "--tb=short", *fewer, "-k", wanted, *(path.relative_to(ROOT).as_posix() for path in chosen)]
     command = [node, str(script), str(tmp_path / "python"), str(ROOT), packages, *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

@@ -61,7 +61,7 @@ def test_the_files_name_their_schema(tmp_path: Path) -> None:
 
 
 def test_two_writers_lose_no_row_and_a_reader_never_sees_one_twice(tmp_path: Path) -> None:
-    names = ONE_BUCKET[:12]
+    names = ONE_BUCKET[:6]
     Store(str(tmp_path), create=True)
 
     def write(own: list[str]) -> None:

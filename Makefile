@@ -67,10 +67,9 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 	  --warmup_iters=20 --lr_decay_iters=200 --learning_rate=1e-3 --dropout=0.0 --init_from=scratch
 	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
-# Four processes on two cores, since many tests wait for a browser, a server or a process that they have started. Each
-# part has its own: as workers of one pytest-xdist all would collect all tests and hand on every result, which takes more
-# than many a test. Those that wait share their part, whole files at a time. What they print comes part by part, where
-# make can do that. Compiled code may be kept: the tests start many interpreters.
+# Unit and property tests run in one process each, integration tests, which often wait, in two. With pytest-xdist for all
+# of them, each worker would collect all 8,000 tests and send every result to the main process: a minute of CPU time.
+# The output is grouped by part if make can do that. Bytecode may be written: the tests start many interpreters.
 INTEGRATION := tests/integration -n 2 --dist loadfile
 LAWS := tests/property tests/corpus tests/house
 UNIT := tests/unit
@@ -90,7 +89,7 @@ style:
 types:
 	$(BIN)/mypy
 
-# Of other systems only the modules can differ that import one of these; what a package is made of is checked once, above.
+# On other systems only modules that import one of these can have other errors.
 DIFFER := asyncio|ctypes|errno|faulthandler|fcntl|grp|locale|mmap|msvcrt|multiprocessing|os|pathlib|psutil|pwd|readline|resource|select|selectors|shutil|signal|socket|socketserver|ssl|stat|subprocess|sys|syslog|tempfile|termios|time|tty|webbrowser|winreg
 types-%:
 	$(BIN)/mypy --config-file tools/other_systems.ini --platform $* --cache-dir .mypy_cache/$* $$(grep -rlE '^ *(import|from) ($(DIFFER))\b' src --include=*.py)

@@ -23,7 +23,7 @@ sys.dont_write_bytecode = True
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 os.chdir("/repository")
 import pytest
-int(pytest.main(["-p", "no:cacheprovider", "--capture=sys", *asked]))
+int(pytest.main(["-p", "no:cacheprovider", "--capture=sys", "--assert=plain", *asked]))  # rewriting takes longer than the tests
 `);
 }
 

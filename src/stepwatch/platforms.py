@@ -153,9 +153,11 @@ def keep_freed_memory() -> None:
 
 def load_average() -> float | None:
     """How many programs ran or waited for a processor in the last minute; Windows does not count them."""
+    if sys.platform == "win32":
+        return None
     try:
         return os.getloadavg()[0]
-    except (AttributeError, OSError):
+    except OSError:
         return None
 
 

@@ -194,7 +194,7 @@ def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
 
     count = 32
     weights = {str(number): torch.randn(megabytes * 250_000 // count) for number in range(count)}
-    matrix, batch = torch.randn(384, 384), torch.randn(256, 384)
+    matrix, batch = torch.randn(_WIDTH, _WIDTH), torch.randn(_TOKENS, _WIDTH)
     written: list[Saved] = []
     keeper = Keeper(directory / "ours", on_written=written.append)
     keeper.expect({"model": weights})
@@ -206,7 +206,11 @@ def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
         found.plain_s.append(time.perf_counter() - began)
         found.quiet_steps_s.extend(_step(matrix, batch) for _ in range(20))
         waited = keeper.begin({"model": weights}, number)
-        _step(matrix, batch)  # the gradients, while the weights are copied
+        # The gradients, while the weights are copied or written: 6 operations for each weight and token. A checkpoint
+        # holds 12 bytes of each weight.
+        operations = 6 * megabytes * 1e6 / 12 * len(batch)
+        for _ in range(max(1, round(operations / _OPERATIONS))):
+            found.busy_steps_s.append(_step(matrix, batch))
         found.ours_s.append(waited + keeper.settle())
         while len(written) <= number:
             found.busy_steps_s.append(_step(matrix, batch))
@@ -214,9 +218,13 @@ def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
     return found
 
 
+_WIDTH, _TOKENS, _PRODUCTS = 384, 256, 60
+_OPERATIONS = 2 * _PRODUCTS * _TOKENS * _WIDTH**2  # of a step
+
+
 def _step(matrix: Any, batch: Any) -> float:
     began = time.perf_counter()
-    for _ in range(60):
+    for _ in range(_PRODUCTS):
         batch = (batch @ matrix).tanh()
     return time.perf_counter() - began
 

@@ -144,10 +144,10 @@ def save_calibration(found: Calibration, path: str | None = None) -> str:
     return path
 
 
-def load_calibration(path: str | None = None) -> Calibration | None:
+def load_calibration() -> Calibration | None:
     """None where there is none; raises NoCalibration where what is there cannot be used."""
     try:
-        with open(path or calibration_path(), encoding="utf-8") as stream:
+        with open(calibration_path(), encoding="utf-8") as stream:
             text = stream.read(1_000_000)  # a larger one is none of ours
     except FileNotFoundError:
         return None

@@ -22,7 +22,7 @@ from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted, quoted_path
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
-from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, expanded, from_bytes, from_file, from_text
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_bytes, from_file, from_text
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
@@ -109,11 +109,6 @@ class NoSuchRun(UsageError):
 def pasted(text: str | bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """A log or config that is at hand; bytes may be packed."""
     return from_text(text, name) if isinstance(text, str) else from_bytes(text, name, limit=limit)
-
-
-def unpacked(data: bytes, *, limit: int) -> bytes:
-    """What gzip and its like hold; anything else as it is."""
-    return expanded(data, limit=limit)
 
 
 def text_of(config: str | Source) -> str:

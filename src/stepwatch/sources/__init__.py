@@ -40,7 +40,6 @@ __all__ = [
     "RECORD",
     "Source",
     "cut_off",
-    "expanded",
     "from_bytes",
     "from_event_files",
     "from_file",
@@ -153,11 +152,7 @@ def from_text(text: str, name: str = "-") -> Source:
 
 def from_bytes(data: bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
     """What a file holds, plain or packed, without there being a file."""
-    return Source(printable(os.path.basename(name)), normalise(expanded(data, limit=limit)))
-
-
-def expanded(data: bytes, *, limit: int = LARGEST_EXPANSION_BYTES) -> bytes:
-    return read_bytes(io.BytesIO(data), limit)
+    return Source(printable(os.path.basename(name)), normalise(read_bytes(io.BytesIO(data), limit)))
 
 
 def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:

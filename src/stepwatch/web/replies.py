@@ -5,6 +5,7 @@ A question is a JSON object, or a plain body with query parameters; both mean th
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from stepwatch.answers import (
     cards,
     is_log,
     pasted,
-    unpacked,
 )
 from stepwatch.answers.from_logs import compare, explain
 from stepwatch.answers.from_plans import advise, estimate
@@ -28,6 +28,7 @@ from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, COMPARED, OPTIONS
 from stepwatch.presenters import View, page_body, render
 from stepwatch.presenters.page_wording import on_page
+from stepwatch.sources.contents import read_bytes
 from stepwatch.web.wire import JSON, Asked, Reply, complaint, too_large
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _from_query(asked: Asked) -> dict[str, Any]:
 
 def _from_json(asked: Asked) -> dict[str, Any]:
     try:
-        given = json.loads(unpacked(asked.body, limit=asked.limit))
+        given = json.loads(read_bytes(io.BytesIO(asked.body), asked.limit))
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):

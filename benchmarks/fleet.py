@@ -1,13 +1,13 @@
 """How well a fleet is read: speed, faults, restart chains, bad nodes and regressions.
 
-    python -m benchmarks.fleet chains|fleets|kills|clients|bucket|poison|speed|workers|sizes
+    python -m benchmarks.fleet chains|fleets|scaling|forecasts|kills|clients|bucket|poison|speed|workers|sizes
         [--count N] [--logs DIR] [--write-docs]
 
-`chains` and `fleets` are planted (tests/fleets.py). Four disturb a collection and compare its store with that of an
-undisturbed one, row by row: `kills` ends readers with SIGKILL at random moments, `clients` the whole process, `bucket`
-puts a server with errors, delays and cut connections before S3, `poison` adds logs of every bad kind. Three read copies
-of the logs below a directory, of sizes as met in the wild: `speed`, `workers` (one against two) and `sizes` (100, 1,000
-and 10,000 logs). With --write-docs the table goes into docs/fleet.md.
+The first four are planted (tests/fleets.py, tests/builders.py). Four disturb a collection and compare its store with
+that of an undisturbed one, row by row: `kills` ends readers with SIGKILL at random moments, `clients` the whole
+process, `bucket` puts a server with errors, delays and cut connections before S3, `poison` adds logs of every bad kind.
+Three read copies of the logs below a directory, of sizes as met in the wild: `speed`, `workers` (one against two) and
+`sizes` (100, 1,000 and 10,000 logs). With --write-docs the table goes into docs/fleet.md.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.builders import a_run, random_truth  # noqa: E402
 from tests.faulty_proxy import faulty  # noqa: E402
-from tests.fleets import a_chain, a_fleet, a_sweep  # noqa: E402
+from tests.fleets import a_chain, a_fleet, a_scaling, a_sweep  # noqa: E402
 
 from stepwatch.fleet import likes  # noqa: E402
 from stepwatch.fleet.collect import CollectRequest, collect  # noqa: E402
@@ -97,6 +100,53 @@ def fleets(count: int) -> Iterator[tuple[str, str]]:
     yield f"{count} fleets with a regression: it alone is named, with its day", f"{named['day']} of {count}"
     yield f"{count} healthy fleets: neither is named", f"{named['']} of {count}"
     yield f"{count} fleets with a sweep of other speeds: neither is named", f"{named['sweep']} of {count}"
+
+
+def scaling(count: int) -> Iterator[tuple[str, str]]:
+    """Planted models on some numbers of cards, through logs and a store."""
+    with tempfile.TemporaryDirectory() as place:
+        truths = [a_scaling(seed) for seed in range(count)]
+        for name, text in (file for truth in truths for file in truth.files.items()):
+            Path(place, name).write_text(text)
+        collect(CollectRequest(places=(place,), into=f"{place}/store", gpu="h100"))
+        found = {
+            (scale.work, scale.cards): scale.efficiency for scale in ask(FleetRequest(store=f"{place}/store")).scaling
+        }
+    off = []
+    for truth in truths:
+        params = next(iter(truth.files)).partition("-")[0]
+        told = {cards: share for (work, cards), share in found.items() if work.endswith(f"/{params}")}
+        off.append(max(abs(told.get(cards, 9.0) / share - 1) for cards, share in truth.efficiency.items()))
+    yield (
+        f"{count} planted models on up to 16 cards, whose runs differ by up to 2 %: speed of a card within 3 %",
+        f"{sum(each <= 0.03 for each in off)} of {count}; half of them within {median(off):.1%}",
+    )
+
+
+def forecasts(count: int) -> Iterator[tuple[str, str]]:
+    """Planted runs that are over, and what would have been said of them at a tenth."""
+    rng = np.random.default_rng(5)
+    with tempfile.TemporaryDirectory() as place:
+        truths = {}
+        for number in range(count):
+            truth = random_truth(rng)
+            last = max(truth.max_iters // truth.log_interval, 1) * truth.log_interval  # else no line shows the end
+            truth = replace(truth, first_iter=0, kept=1.0, max_iters=last)
+            planted = a_run(truth)
+            truths[f"{number}.log"] = planted.total_s
+            Path(place, f"{number}.log").write_text(f"Overriding: max_iters = {truth.max_iters}\n{planted.text}")
+        collect(CollectRequest(places=(place,), into=f"{place}/store", forecasts=True))
+        columns = ("source", *(f"early_total_s_{end}" for end in ("low", "mid", "high")), "early_true_s")
+        rows = [row for row in Store(f"{place}/store").table("runs", columns).to_pylist() if row["early_true_s"]]
+        held = ask(FleetRequest(store=f"{place}/store")).held
+    assert held is not None
+    known = [(truths[Path(row["source"]).name], row) for row in rows]
+    inside = sum(row["early_total_s_low"] <= truth <= row["early_total_s_high"] for truth, row in known)
+    yield f"{count} planted runs: forecast at a tenth", f"{len(known)}; the others have fewer than 20 lines"
+    yield "the planted time lies inside what was said", f"{inside / len(known):.0%}"
+    yield "`fleet` says, from the logs alone", f"{held.inside:.0%} of {held.runs}; half of them within {held.error:.1%}"
+    off = median(abs(row["early_true_s"] / truth - 1) for truth, row in known)
+    yield "the time that it takes for the truth, against the planted one: half within", f"{off:.2%}"
 
 
 # --- faults -----------------------------------------------------------------------------------------------------
@@ -341,6 +391,8 @@ def copies(count: int, logs: Path, place: Path, of: int = 10**9) -> list[int]:
 COUNTS = {
     "chains": 200,
     "fleets": 50,
+    "scaling": 50,
+    "forecasts": 200,
     "kills": 50,
     "clients": 50,
     "bucket": 50,

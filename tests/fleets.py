@@ -156,6 +156,32 @@ def a_sweep(seed: int) -> Planted:
     return Planted(runs, "", "")
 
 
+class Scaled(NamedTuple):
+    """Runs of one model with one card and with more, and what a card does then against one alone."""
+
+    files: dict[str, str]
+    efficiency: dict[int, float]
+
+
+def a_scaling(seed: int) -> Scaled:
+    """In parameter-golf's lines, which tell cards, tokens and parameters; a run on some cards now and then."""
+    rng = random.Random(seed)
+    step_s, params, noise = rng.uniform(0.05, 1.0), rng.randint(10**7, 10**9), rng.uniform(0.0, 0.02)
+    efficiency, files = {1: 1.0}, {}
+    for cards in sorted(rng.sample((2, 4, 8, 16), rng.randint(1, 4))):
+        efficiency[cards] = efficiency[max(efficiency)] * rng.uniform(0.7, 1.0)
+    for cards, share in efficiency.items():
+        for number in range(rng.randint(1, 5)):
+            own_s = 1000 * step_s / share * rng.gauss(1, noise)
+            lines = [f"world_size:{cards}", f"train_batch_tokens:{65536 * cards}", f"model_params:{params}"]
+            lines += [
+                f"step:{step}/2000 train_loss:3.0 train_time:{own_s * step:.0f}ms step_avg:{own_s:.2f}ms"
+                for step in range(0, 2001, 50)
+            ]
+            files[f"{params}-{cards}-{number}.log"] = "\n".join(["val_bpb:enabled", *lines, ""])
+    return Scaled(files, efficiency)
+
+
 def write_fleet(planted: Planted, top: Path) -> None:
     """The same as short logs, which name their node and version."""
     for run in planted.runs:

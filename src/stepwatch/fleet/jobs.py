@@ -45,7 +45,8 @@ class _Chain:
             last = self.runs[-1]
             again = max(self.reached - run["first_iteration"] + 1, 0)
             self.redone += again
-            self.redone_s += again * _mean_step_s(run)
+            mean_s = run["parts_step_s"] and run["iterations"] and run["parts_step_s"] / run["iterations"]
+            self.redone_s += again * float(mean_s or run["step_s_mid"] or 0.0)  # sums need the mean
             by_clock = last["times_from"] == run["times_from"] == "log" and run["first_step_at"] is not None
             if not by_clock:
                 self.gap_s = None
@@ -72,13 +73,6 @@ class _Chain:
             cards=last["world_size"] or 1,
             done=bool(last["done"]),
         )
-
-
-def _mean_step_s(run: Run) -> float:
-    """Sums need the mean."""
-    if run["parts_step_s"] and run["iterations"]:
-        return float(run["parts_step_s"] / run["iterations"])
-    return float(run["step_s_mid"] or 0.0)
 
 
 def find_jobs(runs: Iterable[Run]) -> list[Job]:

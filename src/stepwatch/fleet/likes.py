@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepwatch.analysis.statistics import MEDIAN_ERROR, spread
 from stepwatch.fleet.schema import SETTINGS, VERSIONS
 from stepwatch.fleet_report import Suspect
 from stepwatch.units import HOUR_S
@@ -25,8 +26,6 @@ FAR = 4.0  # standard deviations: of a hundred nodes of a healthy fleet none in 
 FAR_ALONE = 6.0  # one run of ten thousand, whose times are not quite normal
 MOST_BESIDE = 0.25  # of runs on the other side of what is said of them: with more, two speeds go on side by side
 CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
-MAD_TO_SIGMA = 1.4826
-MEDIAN_ERROR = 1.2533  # of a median, over that of a mean
 MOST_RUNS_NAMED = 10
 _ROUNDS = 3
 _TOLD = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
@@ -96,7 +95,7 @@ def _levelled(like: Pairs, change: _Change | None) -> Pairs:
 
 def _sigma(values: Floats) -> float:
     """As of a normal distribution, whatever a few of them are."""
-    return max(float(np.median(np.abs(values - np.median(values)))) * MAD_TO_SIGMA, 1e-4)
+    return max(spread(values), 1e-4)
 
 
 # --- nodes and cards --------------------------------------------------------------------------------------------

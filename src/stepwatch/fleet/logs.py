@@ -18,7 +18,7 @@ from stepwatch.errors import InputError
 from stepwatch.fleet.retries import reason_of, retried, without_password
 from stepwatch.messages import Message
 from stepwatch.readers.collection import BINARY, SOURCE_CODE
-from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE, beside
+from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES
 from stepwatch.sources.directories import BESIDE, EVENTS, OUTPUT, PARTS, RANK, groups_of, name_of
@@ -216,11 +216,10 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
             yield Log(plain[name].path, (plain.pop(name),), "archive")
             continue
         rank = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
-        leader = (
-            rank["stem"] + (rank["suffix"] or "")
-            if rank is not None
-            else next((log for log in _sampled_by(name) if log in plain), "")
-        )
+        leader = rank["stem"] + (rank["suffix"] or "") if rank is not None else ""
+        if rank is None and name.endswith(".samples.csv"):
+            sampled = (name.removesuffix(".samples.csv") + ending for ending in (".jsonl", ".log", ".txt", ".out"))
+            leader = next((log for log in sampled if log in plain), "")
         if leader in plain and leader != name:
             with_it.setdefault(leader, []).append(plain.pop(name))
     for members in groups_of(plain):
@@ -230,13 +229,6 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
             newest = plain[group[-1][1]].path
             base = f"{place}/{group[0][0].base}" if len(group) > 1 else newest
             yield Log(base, tuple(of_group))
-
-
-def _sampled_by(name: str) -> Iterator[str]:
-    """What the log may be called of which a file has the samples."""
-    if name == beside(name) or name.endswith(".samples.csv"):
-        stem = name.removesuffix(".samples.csv")
-        yield from (f"{stem}{ending}" for ending in (".jsonl", ".log", ".txt", ".out"))
 
 
 def _may_be_log(name: str) -> bool:

@@ -12,7 +12,7 @@ import duckdb
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.fleet import jobs, likes
-from stepwatch.fleet.schema import TABLES, TIME
+from stepwatch.fleet.schema import TABLES, TIME, from_json
 from stepwatch.fleet.store import Store
 from stepwatch.fleet_report import Cause, Change, FleetReport, Group, Held, Job, Scale, Share, Speed
 from stepwatch.messages import Message
@@ -226,10 +226,7 @@ def _changes(database: duckdb.DuckDBPyConnection) -> list[Change]:
         group by rule order by 6 desc, rule limit {MOST_CHANGES}"""
     found = []
     for rule, said, text, runs, low, mid, high in database.sql(query).fetchall():
-        message = Message("{text:list}", {"text": text})
-        if said is not None:
-            told = json.loads(said)
-            message = Message._make(told[name] for name in Message._fields)
+        message = Message("{text:list}", {"text": text}) if said is None else from_json(json.loads(said))
         found.append(Change(rule, message, runs, Interval(low, mid, high)))
     return found
 

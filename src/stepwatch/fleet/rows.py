@@ -23,7 +23,7 @@ from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.bounds import YEAR_S
 from stepwatch.errors import NoIterations, StepwatchError, TooLarge
 from stepwatch.fleet.identity import first_stamp_s, identity_of
-from stepwatch.fleet.schema import SETTINGS
+from stepwatch.fleet.schema import SETTINGS, as_json
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.run_json import settings_json
@@ -144,19 +144,23 @@ def _found(asked: Asked) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             key = {"log": asked.name, "source": source, "run_index": number}
             for table, row in _rows_of_run(report, run, known, asked, identity):
                 if table == "runs" and number == 0 and row.get("times_from") == "log" and run.analysis.run.span is None:
-                    row["started_at"] = _first_line_s(paths, run.analysis.run.source, row["started_at"])
+                    # A process starts with the first line of its log, before its first iteration does.
+                    named = (path for path in paths if os.path.basename(path) == run.analysis.run.source)
+                    first_s = first_stamp_s(next(named, paths[0]))
+                    if first_s is not None and row["started_at"] - DAY_S < first_s < row["started_at"]:
+                        row["started_at"] = first_s
                 tables[table].append({**key, **row})
             if before is not None and before[0] == source:
-                tables["restarts"].append({**key, **_restart(before[1].analysis, run.analysis)})
+                again = restart_between(before[1].analysis, run.analysis)
+                ends = before[1].analysis.run.iterations.number[-1:], run.analysis.run.iterations.number[:1]
+                reached, begin = (next(iter(end.tolist()), None) for end in ends)
+                row = {"reached_iteration": reached, "from_iteration": begin}
+                if again is not None:
+                    row = {"reached_iteration": again.reached, "from_iteration": again.begin}
+                    row |= {"redone_iterations": again.redone, "redone_s": again.redone_s, "gap_s": again.gap_s}
+                tables["restarts"].append({**key, **row})
             before = source, run
     yield from tables.items()
-
-
-def _first_line_s(paths: Sequence[str], name: str, started_s: float) -> float:
-    """A process starts with the first line of its log, before its first iteration does."""
-    path = next((path for path in paths if os.path.basename(path) == name), paths[0])
-    first_s = first_stamp_s(path)
-    return first_s if first_s is not None and started_s - DAY_S < first_s < started_s else started_s
 
 
 def _inside(directory: str) -> list[str]:
@@ -177,15 +181,13 @@ def _rows_of_run(
         yield "findings", {"code": finding.code, "severity": finding.severity, "text": say(finding.message, "en")}
     for advice in run.advice.advice if run.advice is not None else ():
         change = {name: [old, new] for name, (old, new) in advice.stated.items()}
-        what = advice.what
-        plain = all(isinstance(value, (int, float, str)) for value in what.params.values())
         yield (
             "advice",
             {
                 "rule": advice.rule,
                 "change": json.dumps(change),
-                "text": say(what, "en"),
-                "said": json.dumps({**what._asdict(), "params": dict(what.params)}) if plain else None,
+                "text": say(advice.what, "en"),
+                "said": json.dumps(said) if (said := as_json(advice.what)) is not None else None,
                 **_ends("saves_s", advice.saves_s),
             },
         )
@@ -289,20 +291,6 @@ def _times(run: Run, wall_s: float) -> dict[str, Any]:
     if run.written_s is None or not math.isfinite(wall_s):
         return {}
     return {"started_at": run.written_s - wall_s, "ended_at": run.written_s, "times_from": "file"}
-
-
-def _restart(before: Analysis, after: Analysis) -> dict[str, Any]:
-    found = restart_between(before, after)
-    if found is None:
-        reached, begin = before.run.iterations.number[-1:].tolist(), after.run.iterations.number[:1].tolist()
-        return {"reached_iteration": (reached or [None])[0], "from_iteration": (begin or [None])[0]}
-    return {
-        "from_iteration": found.begin,
-        "reached_iteration": found.reached,
-        "redone_iterations": found.redone,
-        "redone_s": found.redone_s,
-        "gap_s": found.gap_s,
-    }
 
 
 def _early_forecast(known: Known, a: Analysis) -> dict[str, Any]:

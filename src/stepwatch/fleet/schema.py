@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stepwatch.analysis.goodput import DATA, PARTS, START
+from stepwatch.messages import Message
 from stepwatch.settings import KINDS, PRIVATE
 
 SCHEMA = "stepwatch.store/1"
@@ -158,6 +159,21 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
         Column("at", TIME, "UTC", "by the clock of the log"),
     ),
 }
+
+
+# --- a sentence as a column that is JSON ------------------------------------------------------------------------
+
+
+def as_json(what: Message) -> dict[str, Any] | None:
+    """With the messages in it; None where a value cannot be written so."""
+    params = {name: as_json(value) if isinstance(value, Message) else value for name, value in what.params.items()}
+    plain = all(isinstance(value, (int, float, str, dict)) for value in params.values())
+    return {**what._asdict(), "params": params} if plain else None
+
+
+def from_json(told: Mapping[str, Any]) -> Message:
+    params = {name: from_json(value) if isinstance(value, dict) else value for name, value in told["params"].items()}
+    return Message._make({**told, "params": params}[name] for name in Message._fields)
 
 
 def page_rows(columns: Iterable[Column]) -> str:

@@ -144,7 +144,11 @@ class Store:
             data = self._read(path) if path in there else None
             if (data is None and not rows and not create) or (create and data is not None):
                 return
-            new = _as_table(table, rows)
+            columns = ([_plain(row.get(each.name), each) for row in rows] for each in TABLES[table])
+            schema = arrow_schema(table)
+            new = pa.table(
+                [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)], schema=schema
+            )
             if data is not None:
                 old = _as_written(table, data)
                 gone = pa.array(sorted(logs), pa.string())
@@ -285,15 +289,6 @@ def _as_written(table: str, data: bytes, columns: Sequence[str] | None = None) -
         if name not in found.column_names:
             found = found.append_column(name, pa.nulls(found.num_rows, schema.field(name).type))
     return found.select(wanted.names).cast(wanted)
-
-
-def _as_table(table: str, rows: Sequence[Row]) -> pa.Table:
-    schema = arrow_schema(table)
-    arrays = [
-        pa.array([_plain(row.get(each.name), each) for row in rows], schema.field(each.name).type)
-        for each in TABLES[table]
-    ]
-    return pa.table(arrays, schema=schema)
 
 
 def _plain(value: Any, column: Column) -> Any:

@@ -41,7 +41,9 @@ def fleet_document(report: FleetReport) -> doc.Document:
             doc.Section("changes", Message("What saves most"), (_changes(report),)),
             doc.Section("slow", Message("Slow against their like"), tuple(_suspects(report))),
             doc.Section(
-                "groups", Message("By group"), (_groups(tuple(map(word, report.by)), report.groups, doc.Priority.MAIN),)
+                "groups",
+                Message("By group"),
+                (_groups(tuple(map(word, report.by)), report.groups, doc.Priority.ALWAYS),),
             ),
             doc.Section(
                 "weeks", Message("By week"), (_groups((Message("Week"),), report.weeks, doc.Priority.MORE + 6),)
@@ -57,7 +59,7 @@ def fleet_document(report: FleetReport) -> doc.Document:
 
 
 def hours(value: float) -> Message:
-    return Message("{hours:figure} h", {"hours": value})
+    return Message("{hours:figure} h", {"hours": round(value, 2)})
 
 
 def share(value: float | None) -> Message:

@@ -16,6 +16,9 @@ from tests.wandb_files import framed
 from stepwatch.fleet.copies import at_hand
 from stepwatch.fleet.logs import find_logs
 from stepwatch.fleet.rows import Asked, Rows, rows_of
+from stepwatch.fleet.schema import as_json, from_json
+from stepwatch.messages import Message
+from stepwatch.units import Interval
 
 
 def rows_below(place: Path) -> dict[str, Rows]:
@@ -81,3 +84,11 @@ def test_damaged_samples_cost_themselves_alone(tmp_path: Path) -> None:
     assert len(found["runs"]) == 1
     assert [row["cause"] for row in found["failures"]] == ["unreadable"]
     assert found["sources"][0]["outcome"] == "runs"
+
+
+def test_a_message_within_a_message_comes_back_to_be_said_in_any_language() -> None:
+    what = Message(
+        "{what:word} ({lever:word})", {"what": Message("Take {count:n}.", {"count": 3}), "lever": "--workers"}
+    )
+    assert from_json(json.loads(json.dumps(as_json(what)))) == what
+    assert as_json(Message("{cost:range}", {"cost": Interval(1.0, 2.0, 3.0)})) is None

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from math import exp
 from pathlib import Path
 from statistics import median
@@ -369,10 +370,7 @@ def copies(count: int, logs: Path, place: Path, of: int = 10**9) -> list[int]:
     """Renumbered copies of the logs that stepwatch reads: their sizes are log-normal, with the median and the width of
     those met in the wild (28 kB; 0.5 kB to 465 kB from the 5 to the 95 % quantile above it), up to 3 MB. With `of`, as
     many different ones, repeated."""
-    with tempfile.TemporaryDirectory() as store:
-        collect(CollectRequest(places=(str(logs),), into=store))
-        rows = Store(store).table("sources", ("log", "outcome", "files", "size_bytes")).to_pylist()
-    known = sorted((row["size_bytes"], row["log"]) for row in rows if row["outcome"] == "runs" and row["files"] == 1)
+    known = readable(logs)
     rng = random.Random(7)
     chosen: list[tuple[int, str]] = []
     for number in range(count):
@@ -386,6 +384,15 @@ def copies(count: int, logs: Path, place: Path, of: int = 10**9) -> list[int]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(Path(chosen[-1][1]).read_bytes())
     return [size for size, _ in chosen]
+
+
+@cache
+def readable(logs: Path) -> list[tuple[int, str]]:
+    """Single files that stepwatch reads, with their sizes."""
+    with tempfile.TemporaryDirectory() as store:
+        collect(CollectRequest(places=(str(logs),), into=store))
+        rows = Store(store).table("sources", ("log", "outcome", "files", "size_bytes")).to_pylist()
+    return sorted((row["size_bytes"], row["log"]) for row in rows if row["outcome"] == "runs" and row["files"] == 1)
 
 
 COUNTS = {

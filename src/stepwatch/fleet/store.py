@@ -233,8 +233,10 @@ class Store:
 
 def _file_after(old: bytes | None, table: pa.Table) -> bytes:
     """The file of a table, with the versions that it replaces where somebody may still look for them."""
+    if old is None:
+        return _encoded(table, len(_MAGIC))
     now = time.time()
-    kept = [] if old is None else [place for place in _places(old, now + _GRACE_S) if place[2] > now]
+    kept = [place for place in _places(old, now + _GRACE_S) if place[2] > now]
     size = len(_encoded(table, len(_MAGIC)))
     most = _MOST_TIMES * (size + sum(end - begin for begin, end, _ in kept))
     kept = sorted(place for place in kept if place[1] <= most)
@@ -248,7 +250,7 @@ def _file_after(old: bytes | None, table: pa.Table) -> bytes:
     whole = bytearray(max([footer, *(end for _, end, _ in kept)]))
     whole[:footer] = data[:footer]
     for begin, end, _ in kept:
-        whole[begin:end] = (old or b"")[begin:end]
+        whole[begin:end] = old[begin:end]
     return bytes(whole) + data[footer:]
 
 

@@ -134,6 +134,7 @@ def fingers(session: CDPSession, kind: str, *places: tuple[float, float]) -> Non
 # --- ticks ------------------------------------------------------------------------------------------------------
 
 
+@on_a_phone  # where there is room for fewest; wider ones in tests/unit/presenters/test_run_charts.py
 def test_every_axis_has_three_ticks_in_every_language(page: Page) -> None:
     for language in LANGUAGES:
         page.locator(f"#language-{language}").check(force=True)

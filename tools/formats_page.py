@@ -15,8 +15,8 @@ HEAD = """\
 `--log-format NAME` overrides it. What a printed time means differs between trainers, and the answer depends on it: the
 times of one include evaluations, those of another do not. This page is generated from the readers.
 
-For any other format give an example line: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all lines of that shape;
-see [explain](explain.md#an-unknown-format).
+For any other format give an example line: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all lines of that
+shape; see [explain](explain.md#an-unknown-format).
 Directories work too: `stepwatch explain runs/` lists the runs in it, and `--run N` explains one.
 
 | format | a time is | it includes |

@@ -740,6 +740,22 @@ def _by_clock(reader: Reader) -> Written:
         yield re.sub(r"step=\d+/\d+", f"step={number}/9000000", text), 1
 
 
+def _by_losses(reader: Reader) -> Written:
+    """MindSpore: an epoch is its loss and the line with its time."""
+    *_, loss, time_line = reader.example.split("\n")
+    for epoch in count(1):
+        yield re.sub(r"^epoch: \d+", f"epoch: {epoch}", loss) + f"\n{time_line}", 1
+
+
+def _by_costs(reader: Reader) -> Written:
+    """Time-Series-Library: two pairs of lines in each epoch, and what stands at its end, which is a row of its own."""
+    place, speed, *end = reader.example.split("\n")[:5]
+    for epoch in count(1):
+        for done in (100, 200):
+            yield re.sub(r"iters: \d+, epoch: \d+", f"iters: {done}, epoch: {epoch}", place) + f"\n{speed}", 1
+        yield "\n".join(re.sub(r"^Epoch: \d+", f"Epoch: {epoch}", line) for line in end), 1
+
+
 _WRITERS: dict[str, Callable[[Reader], Written]] = {
     "modded-nanogpt": _running, "hf-trainer": _with_bars, "axolotl": _with_bars, "lightning": _by_epoch,
     "composer": _records_of_lines, "keras": _by_header, "stepwatch": _recorded,
@@ -747,7 +763,7 @@ _WRITERS: dict[str, Callable[[Reader], Written]] = {
     "minimind": _by_steps_of_epochs, "olmo": _by_clock, "verl": _behind("step:"), "detectron2": _behind(" iter: ", 20),
     "detectron2-json": _behind('"eta_seconds": [0-9.]+, "iteration": ', 20), "fairseq": _behind("num_updates=", 200),
     "tqdm-loop": _in_loops, "hf-notebook": _in_table, "mlflow": _by_moments,
-    "ultralytics-csv": _in_cells,
+    "ultralytics-csv": _in_cells, "mindspore": _by_losses, "time-series-library": _by_costs,
 }  # fmt: skip
 
 

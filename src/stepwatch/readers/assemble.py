@@ -13,7 +13,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, DATED_S, ETA_END, OVER, Kinds, Records
+from stepwatch.readers.records import ANNOUNCED, ETA_END, OVER, Kinds, Records, through_midnight
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -39,7 +39,7 @@ from stepwatch.run import (
     usual_distance,
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
-from stepwatch.units import DAY_S, HOUR_S
+from stepwatch.units import HOUR_S
 
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
@@ -301,15 +301,8 @@ def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     if not _rises(iterations.number):
         order = np.argsort(iterations.number, kind="stable")
         iterations = iterations.take(order[np.diff(iterations.number[order], prepend=-np.inf) > 0])
-    # Clocks without a date start again at midnight.
-    known = ~np.isnan(iterations.stamp_s)
-    values = iterations.stamp_s[known]
-    if len(values) < 2 or float(values.max()) > DATED_S:
-        return iterations, reordered
-    days = np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
-    whole = iterations.stamp_s.copy()
-    whole[known] = values + days * DAY_S
-    return replace(iterations, stamp_s=whole), reordered
+    stamps = through_midnight(iterations.stamp_s)
+    return iterations if stamps is iterations.stamp_s else replace(iterations, stamp_s=stamps), reordered
 
 
 def _evaluations(found: Sequence[Evaluation]) -> Sequence[Evaluation]:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -109,6 +110,18 @@ class Records:
     def add_row(self, **values: float) -> None:
         self.single_rows.append(tuple(values.get(name, np.nan) for name in COLUMNS))
 
+    def add_events(self, kind: Any, lines: np.ndarray, **columns: np.ndarray) -> None:
+        """Evaluations or saves, one of each line, from columns of their fields; nan is unknown."""
+        if len(lines) > MANY_EVENTS:
+            unknown = np.broadcast_to(np.nan, len(lines))
+            whole = (lines, *(columns.get(name, unknown) for name in kind._fields[1:]))
+            of_kind = EventColumns(kind, tuple(np.asarray(column, np.float64) for column in whole))
+            self.many.setdefault(kind, []).append(of_kind)
+            return
+        told = (_known(columns[name]) if name in columns else repeat(None) for name in kind._fields[1:])
+        # As kind(line, …), which takes three times as long; there may be as many as iterations.
+        self.events += map(tuple.__new__, repeat(kind), zip(lines.tolist(), *told, strict=False))
+
     def flush_rows(self) -> None:
         """Single rows join the columns; called at the end of each block so that order is kept by line."""
         if self.single_rows:
@@ -118,7 +131,7 @@ class Records:
             self.add_rows(**columns)
             self.single_rows.clear()
 
-    def keep(self, name: str, *columns: np.ndarray) -> None:
+    def keep(self, name: str, *columns: np.ndarray | float) -> None:
         whole = np.stack(np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns)))
         self.tables.setdefault(name, []).append(_possible(whole).T)  # a column in one piece, as they are used
 
@@ -240,7 +253,7 @@ class Records:
         self.outside_lines.sort()
 
     def _admitted(self, event: Event) -> Event | None:
-        # Of most evaluations nothing but the number is known, and there may be millions.
+        # Of most evaluations nothing but the number is known.
         if type(event) is Evaluation and event[4] is event[5] is None and 0 <= event[1] <= bounds.ITERATION.high:
             return event
         if isinstance(event, (Evaluation, Checkpoint)):
@@ -318,6 +331,17 @@ class Kinds(NamedTuple):
         return sorted((event for kind in self for event in kind), key=LINE_OF)
 
 
+def through_midnight(stamps: np.ndarray) -> np.ndarray:
+    """Clocks that go on: those without a date start again at midnight."""
+    known = ~np.isnan(stamps)
+    values = stamps[known]
+    if len(values) < 2 or float(values.max()) > DATED_S:
+        return stamps
+    whole = stamps.copy()
+    whole[known] = values + DAY_S * np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
+    return whole
+
+
 def _possible(values: np.ndarray) -> np.ndarray:
     """Nan instead of numbers that nothing can be."""
     beyond = np.abs(values) > LARGEST_KEPT
@@ -339,6 +363,14 @@ def _table(parts: list[np.ndarray], single: list[tuple[float, ...]], width: int)
         begin += len(part)
     rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
     return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
+
+
+def _known(column: np.ndarray) -> list[Any]:
+    """The values, with None for nan."""
+    values: list[Any] = column.tolist()
+    for row in np.flatnonzero(np.isnan(column)).tolist():
+        values[row] = None
+    return values
 
 
 def _narrowed(part: np.ndarray, kind: Any) -> np.ndarray:

@@ -22,7 +22,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.readers.text.shape import lines_behind
 from stepwatch.readers.text.undo import credible, fine, gaps_of, starts_of
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Levers, Timing, Traits
@@ -82,25 +82,19 @@ class _DeepSpeed(LineFormat):
             first = (found["epoch"] == 0) & (found["number"] > 0)  # later epochs count their micro-steps again
             records.keep(_MICRO_STEPS, lines[first], found["micro"][first] / found["number"][first])
 
-    @property
-    def together(self) -> tuple[Line, ...]:
-        return (*self.iterations, *(line for _, line in _TIMES), *_TURN_LINES)
-
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
+    def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
         config = _CONFIG.match(rest)
         told = [config] if config is not None else [*_ARGUMENTS.finditer(rest)] if "--" in rest else []
         records.events += [Fact(number, _NAMES[setting["name"]], float(setting["value"])) for setting in told]
-        return super().read_event(rest, prefix, number, records) or bool(told)
+        return super().read_settings(rest, line, number, records) or bool(told)
 
     def add_event(
         self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
     ) -> bool:
         kind = next((kind for kind, line in _TIMES if line is statement), None)
-        if statement in _TURN_LINES:
-            records.keep_row(_TURNS, number, values["epoch"], values["step"])
-        elif kind is None:
+        if kind is None:
             return super().add_event(statement, values, stamp, number, records)
-        elif "fwd" in values:
+        if "fwd" in values:
             for part in ("fwd", "bwd", "step"):
                 records.keep_row(kind, number, values[part] / 1e3, math.nan, math.nan)
         else:
@@ -327,7 +321,8 @@ RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated
         Line("ppl: {ppl:decimal}"),
         Line("chosen: {word} rejected: {word} loss: {eval_loss:decimal}"),
     ),
-    own=(*(line for _, line in _TIMES), *_TURN_LINES, *(Line(name) for name in _NAMES)),
+    tables=(Kept(_TURNS, _TURN_LINES, ("epoch", "step")),),
+    own=(*(line for _, line in _TIMES), *(Line(name) for name in _NAMES)),
     events_first=False,
 )
 READER = FORMAT.reader()

@@ -19,14 +19,14 @@ from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import ETA_END, INSIDE, OVER, Records
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Fact, Fault, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S
 
 _BEGUN = Line("{any}Starting training from iteration {start:int}", header=True, opening=True)
 _RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True, sets={OVER: "*"})
 _TOTAL = Line("{any}Total training time: [{days:int} <day;days>, ]{clock_s:clock}")
+_FINAL = Line("{any}Saving checkpoint to {any}model_final")
 _SAVED = Line("{any}Saving checkpoint to {any}")
 _SAVED_AT = Line("{any}Saving checkpoint to {any}model_{iteration:int}.pth")
 _INFERENCE = Line("{any}Start inference on {int} ")
@@ -42,42 +42,23 @@ _LAST_DIGIT_S = 0.5e-4  # of a printed mean
 
 class _Detectron2(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        unknown = np.full(len(lines), np.nan)
-        columns = (found.get(name, unknown) for name in ("average_s", "data_s", "loss", "stamp_s"))
-        eta = found.get("eta_s", unknown) + found.get("eta_days", 0.0) * DAY_S
+        columns = (found.get(name, np.nan) for name in ("average_s", "data_s", "loss", "stamp_s"))
+        eta = found.get("eta_s", np.nan) + found.get("eta_days", 0.0) * DAY_S
         records.keep(_MEANS, lines, found["number"] + 1, *columns, eta)
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        stamp = stamp_of(prefix)
-        clock = np.nan if stamp is None else stamp
-        begun, saved = _BEGUN.find(rest), _SAVED.find(rest)
-        if begun is not None or _RANK.fits(rest):
-            start = begun.values()["start"] if begun is not None else np.nan
-            records.keep_row(_BEGINS, number, start, clock)
-            return False  # it is a header too
-        total = _TOTAL.find(rest)
-        if total is not None:
-            values = total.values()
-            records.keep_row(_TOTALS, number, clock, values["clock_s"] + values.get("days", 0.0) * DAY_S)
-            return True
-        if saved is not None:
-            if "model_final" in rest:
-                records.keep_row(_FINALS, number)
-            named = _SAVED_AT.find(rest)
-            at = int(named.values()["iteration"]) + 1 if named is not None else None
-            records.events.append(Checkpoint(line=number, at=at, stamp_s=stamp))
-        elif _INFERENCE.fits(rest):
-            records.keep_row(_EVALUATED, number, 0.0, clock)
-        elif any(line.fits(rest) for line in _RESULTS):
-            records.keep_row(_EVALUATED, number, 1.0, clock)
-        else:
-            return False
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
+        if statement is _FINAL:
+            records.keep_row(_FINALS, number)
+        at = int(values["iteration"]) + 1 if statement is _SAVED_AT else None
+        records.events.append(Checkpoint(line=number, at=at, stamp_s=stamp))
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
         line, number, mean, data, loss, stamp, eta = records.take_table(_MEANS, 7).T
         begins, evaluated, totals = (
-            records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 3))
+            records.take_table(name, width) for name, width in ((_BEGINS, 3), (_EVALUATED, 3), (_TOTALS, 4))
         )
         finals = records.take_table(_FINALS, 1)[:, 0]
         by_clock = not (mean > 0).any()
@@ -121,8 +102,9 @@ class _Detectron2(LineFormat):
             over = float(later[later > line[end - 1]].min())
             ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
             if len(ended) and (np.isfinite(start) or number[begin] <= apart):  # an excerpt begins later
-                began = ended[0, 1] - ended[0, 2]
-                records.events.append(Fact(int(line[end - 1]), "reported_s", float(ended[0, 2])))
+                whole_s = float(ended[0, 2] + np.nan_to_num(ended[0, 3]) * DAY_S)
+                began = ended[0, 1] - whole_s
+                records.events.append(Fact(int(line[end - 1]), "reported_s", whole_s))
             if ((finals > line[begin]) & (finals < over)).any():  # written at the last iteration, before its line
                 records.events.append(Fact(int(line[end - 1]), _PLANNED, int(number[end - 1])))
             total = float(ended[0, 0]) if len(ended) else np.inf
@@ -265,7 +247,13 @@ data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
         _RANK,
         Line("<MAX_ITER;max_iter>: {max_iters:int}{end}"),
     ),
-    own=(_TOTAL, _SAVED, _INFERENCE, *_RESULTS),
+    tables=(
+        Kept(_BEGINS, (_BEGUN, _RANK), ("start", "stamp_s")),
+        Kept(_TOTALS, (_TOTAL,), ("stamp_s", "clock_s", "days")),
+        Kept(_EVALUATED, (_INFERENCE,), (0.0, "stamp_s")),
+        Kept(_EVALUATED, _RESULTS, (1.0, "stamp_s")),
+    ),
+    own=(_FINAL, _SAVED_AT, _SAVED),
     traits=Traits(shows_events=True, levers=DETECTRON2),
 )
 READER = FORMAT.reader()._replace(complete=with_inside)

@@ -91,13 +91,17 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
         begins += found[:good]
         place = found[good] if good < len(found) else place
         # All lengths of a block are found at once, so that much damage is no more work than little.
-        block_end = min(place + _BLOCK, len(data) - _HEADER_BYTES + 1)
+        end_of_all = len(data) - _HEADER_BYTES + 1
+        block_end = min(place + _BLOCK, end_of_all)
         lengths = _sound_places(data, octets, place)
         while place < block_end:
             at = bisect_left(lengths, place)
             if at == len(lengths) or lengths[at] > place:
                 damaged += 1
-                place = lengths[at] if at < len(lengths) else _next_sound(data, octets, block_end)
+                if at == len(lengths):  # none in this block: in the next that has one
+                    blocks = (_sound_places(data, octets, start) for start in range(block_end, end_of_all, _BLOCK))
+                    lengths, at = next(filter(None, blocks), [end_of_all]), 0
+                place = lengths[at]
             else:
                 end = place + _HEADER_BYTES + _LENGTH(data, place)[0] + 4
                 if end > len(data):
@@ -110,13 +114,6 @@ def _sound_places(data: bytes, octets: Bytes, begin: int) -> list[int]:
     """Of one block of places those where a length with its right checksum stands."""
     places = np.arange(begin, min(begin + _BLOCK, len(data) - _HEADER_BYTES + 1))
     return cast("list[int]", places[sound(octets, places)].tolist())
-
-
-def _next_sound(data: bytes, octets: Bytes, begin: int) -> int:
-    """Where the next length with its right checksum stands, or else where too little is left for one."""
-    last = len(data) - _HEADER_BYTES + 1
-    blocks = (_sound_places(data, octets, start) for start in range(begin, last, _BLOCK))
-    return next((places[0] for places in blocks if places), last)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------

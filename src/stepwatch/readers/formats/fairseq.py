@@ -18,8 +18,8 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits
+from stepwatch.readers.text.line_format import Kept, LineFormat
+from stepwatch.run import Evaluation, Levers, Timing, Traits
 
 _JSON = Line(
     '{any}"epoch": {int}, "update": {decimal},',
@@ -35,8 +35,6 @@ _VALIDATED = (
     Line('{any}"valid_num_updates": "{at}"'),
     Line("{any}valid on '{quoted}' subset | {any}num_updates {at}"),
 )
-_SAVED = Line("{any}Saved checkpoint {any} @ {at} updates{any}(writing took {took_s} seconds)")
-_DONE = Line("{any}done training in {took_s} seconds")
 _PLANNED = Pattern(rb"(?:'max_update': |max_update=)(\d{1,12})\b")
 _TICKS, _VALIDATIONS = "ticks", "validations"
 
@@ -49,26 +47,9 @@ class _Fairseq(LineFormat):
             self.add_last(records, first_line + text.count(b"\n", 0, found.start()), float(found[1]))
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        unknown = np.full(len(lines), np.nan)
         if "number" in found:
-            columns = (found["number"], found["elapsed"], found.get("loss", unknown), found.get("stamp_s", unknown))
+            columns = (found.get(name, np.nan) for name in ("number", "elapsed", "loss", "stamp_s"))
             records.keep(_TICKS, lines, *columns)
-
-    def add_event(
-        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
-    ) -> bool:
-        clock = math.nan if stamp is None else stamp
-        if statement is _START:
-            records.keep_row(STARTS, number, clock)
-        elif statement is _VALIDATING or statement in _VALIDATED:
-            records.keep_row(_VALIDATIONS, number, clock, values.get("at", math.nan))
-        elif statement is _SAVED:
-            records.events.append(Checkpoint(number, int(values["at"]), took_s=values["took_s"], stamp_s=stamp))
-        elif statement is _DONE:
-            records.events.append(Fact(line=number, name="ended", value="by plan"))
-        else:
-            return super().add_event(statement, values, stamp, number, records)
-        return True
 
     def finish(self, first_line: int, records: Records) -> None:
         line, number, wall, loss, stamps = records.take_table(_TICKS, 5).T
@@ -117,7 +98,12 @@ lr=6e-06, train_wall=399, wall=825""",
     settings=(
         Line("{any}num. [shared ]model params: {n_params}"),
         Line("{any}training on {world_size} devices"),
+        Line("{any}done training in {decimal} seconds", sets={"ended": "by plan"}),
     ),
-    own=(_START, _VALIDATING, *_VALIDATED, _SAVED, _DONE),
+    checkpoints=(Line("{any}Saved checkpoint {any} @ {at} updates{any}(writing took {took_s} seconds)"),),
+    tables=(
+        Kept(STARTS, (_START,), ("stamp_s",)),
+        Kept(_VALIDATIONS, (_VALIDATING, *_VALIDATED), ("stamp_s", "at")),
+    ),
 )  # fmt: skip
 READER = FORMAT.reader()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +33,10 @@ _LABEL = Line(
     r"\[{pad}{number}/{last} {elapsed:clock}[ \< <{left_s:clock};{eta}>, <{per_s:decimal};+inf> it/s]"
     r", Epoch {epoch:decimal}/{epochs:decimal}\]"
 )
-_HEADER = Pattern(rb"(?m)^(?P<first>Step|Epoch)\tTraining Loss(?P<evaluated>\tValidation Loss)?")
-_ROWS = Pattern(rb"(?:\d{1,12}(?:\.\d{1,6})?\t[^\t\n]{1,20}+[^\n]*+\n?)*+")
+_HEADER = Pattern(  # the letters come first, which are searched for several times as fast as beginnings of lines
+    rb"(?m)\tTraining Loss(?:(?<=^Step\tTraining Loss)|(?P<by_epoch>(?<=^Epoch\tTraining Loss)))"
+    rb"(?P<evaluated>\tValidation Loss)?"
+)
 _ENDED = Pattern(
     rb"(?m)(?:TrainOutput\(global_step=(?P<step>\d{1,12}),[^\n]{0,200}?)?"
     rb"'train_runtime': (?P<runtime>\d{1,9}(?:\.\d{1,9})?)"
@@ -70,23 +73,24 @@ class NotebookFormat(LineFormat):
         labels = super().sniff(head)
         if labels < 1:
             return labels
-        tables = sum(len(_columns(_rows_below(head, header))[0]) for header in _HEADER.finditer(head))
+        tables = sum(len(place) for _, _, place, *_ in _tables(Block.of(head)))
         return labels + tables + sum(1 for _ in _RESULT.finditer(head))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        super().parse(text, first_line, records)
-        for header in _HEADER.finditer(text):
-            begin = first_line + text.count(b"\n", 0, header.start()) + 1
-            place, loss, val_loss = _columns(_rows_below(text, header))
-            by_epoch, evaluated = (np.array(told) for told in (header["first"] == b"Epoch", bool(header["evaluated"])))
+        block = Block.of(text)
+        left = block.filled
+        for header, rows, place, loss, val_loss in _tables(block):
+            by_epoch, evaluated = (np.array(header[name] is not None) for name in ("by_epoch", "evaluated"))
             val_loss = np.where(evaluated, val_loss, np.nan)
-            records.keep("table", np.arange(len(place)) + begin, place, by_epoch, loss, evaluated, val_loss)
-        for end in _ENDED.finditer(text):
-            line = first_line + text.count(b"\n", 0, end.start())
+            records.keep("table", rows + first_line, place, by_epoch, loss, evaluated, val_loss)
+            left = block.without(left, rows)
+        self.read_block(block, left, np.arange(len(block.starts)) + first_line, records)
+        rest = block.letters(left)
+        for end in _ENDED.finditer(rest):
+            line = first_line + left[rest.count(b"\n", 0, end.start())]
             records.keep_row("ended", line, _number(end["runtime"] or end["used"]), _number(end["step"]))
-
-        for end in _BEHIND.finditer(text):
-            records.keep_row("behind", first_line + text.count(b"\n", 0, end.start()))
+        for end in _BEHIND.finditer(rest):
+            records.keep_row("behind", first_line + left[rest.count(b"\n", 0, end.start())])
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         unknown = np.full(len(lines), np.nan)
@@ -102,7 +106,10 @@ class NotebookFormat(LineFormat):
         records.events = [event for event in records.events if not isinstance(event, Fault)]
         ends = np.append(labels[1:, 0], math.inf)
         tables, totals = (
-            [rows[(rows[:, 0] > begin) & (rows[:, 0] < end)] for begin, end in zip(labels[:, 0], ends, strict=False)]
+            [
+                rows[np.searchsorted(rows[:, 0], begin, side="right") : np.searchsorted(rows[:, 0], end)]
+                for begin, end in zip(labels[:, 0], ends, strict=False)
+            ]
             for rows in (table, ended)
         )
         for place, (label, end, own) in enumerate(zip(labels, ends.tolist(), tables, strict=False)):
@@ -118,9 +125,8 @@ class NotebookFormat(LineFormat):
                 records.events += [Fact(int(over[0]), OVER, True)]
             number = np.minimum(number, training.done)
             evaluated = own[:, 4] > 0
-            losses = (None if math.isnan(loss) else loss for loss in own[evaluated, 5].tolist())
-            places = own[evaluated, 0].astype(np.int64).tolist(), number[evaluated].tolist()
-            records.events += map(Evaluation, *places, repeat(None), losses)
+            places = own[evaluated, 0].astype(np.int64)
+            records.add_events(Evaluation, places, at=number[evaluated], val_loss=own[evaluated, 5])
             if not training.ended:  # an error before a training, or after its end, is that of another cell
                 records.events += [fault for fault in faults if label[0] < fault.line < end]
             lines, loss = own[:, 0].astype(np.int64), own[:, 3]
@@ -140,21 +146,22 @@ class NotebookFormat(LineFormat):
             ]
 
 
-def _rows_below(text: bytes, header: re.Match[bytes]) -> bytes:
-    begin = text.find(b"\n", header.end()) + 1
-    rows = _ROWS.match(text, begin) if begin else None
-    return rows[0] if rows is not None else b""
-
-
-def _columns(rows: bytes) -> tuple[Floats, Floats, Floats]:
-    """The first three cells of each row; nan where one is no number."""
-    block = Block.of(rows)
-    tabs = np.append(np.flatnonzero(block.octets == ord("\t")), [len(rows)] * 3)
-    first = np.searchsorted(tabs, block.starts)
-    ends = [np.minimum(tabs[first + place], block.ends) for place in range(3)]
-    begins = [block.starts, ends[0] + 1, ends[1] + 1]
-    place, loss, other = (_numbers(block, begin, end) for begin, end in zip(begins, ends, strict=True))
-    return place, loss, other
+def _tables(block: Block) -> Iterator[tuple[re.Match[bytes], Ints, Floats, Floats, Floats]]:
+    """Each header with the rows below it, and their first three cells; nan where one is no number."""
+    headers = [*_HEADER.finditer(block.text)]
+    lines = np.searchsorted(block.starts, [header.end() for header in headers]).tolist()
+    for header, (first, last) in zip(headers, pairwise([*lines, len(block.starts)]), strict=True):
+        begin, end = block.starts[first:last], block.ends[first:last]
+        text = slice(header.end(), int(end[-1]) if len(end) else header.end())
+        tabs = np.append(np.flatnonzero(block.octets[text] == ord("\t")) + header.end(), [len(block.text)] * 3)
+        cells = np.searchsorted(tabs, begin)
+        ends = [np.minimum(tabs[cells + place], end) for place in range(3)]
+        fits, stops, place = read_number(block, begin)
+        fits &= (stops == ends[0]) & (ends[1] > stops + 1) & (block.octets[begin] != ord("-"))
+        count = int(np.argmin(np.append(fits, False)))
+        begins = [cell[:count] + 1 for cell in ends[:2]]
+        loss, other = (_numbers(block, start, cell[:count]) for start, cell in zip(begins, ends[1:], strict=True))
+        yield header, first + np.arange(count), place[:count], loss, other
 
 
 def _numbers(block: Block, begins: Ints, ends: Ints) -> Floats:

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -76,20 +75,16 @@ def _whole(text: bytes) -> _State | None:
     """The numbers of a state as it was written; None where it is cut, or there is another text around it."""
     try:
         state = json.loads(text, parse_int=float)
-        history = state.pop("log_history")
-        rows = history if _are_numbers(history) else [dict(_pairs(json.dumps(row).encode())) for row in history]
+        rows = state.pop("log_history")
+        # Most have nothing but numbers that can be, none of them in quotes, and there may be very many.
+        keys = {key for row in rows for key in row}
+        bounded = [row[key] for key in keys if key.endswith(_BOUNDED) for row in rows if key in row]
+        numbers = {*map(type, chain.from_iterable(row.values() for row in rows))} == {float}
+        if not numbers or not 0 <= min(bounded, default=0) <= max(bounded, default=0) <= LARGEST_KEPT:
+            rows = [dict(_pairs(json.dumps(row).encode())) for row in rows]
     except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
         return None
     return rows, dict(_pairs(json.dumps(state).encode()))
-
-
-def _are_numbers(history: list[dict[str, Any]]) -> bool:
-    """Whether all values are numbers that can be, none of them in quotes: there may be very many."""
-    keys = {key for row in history for key in row}
-    bounded = [row[key] for key in keys if key.endswith(_BOUNDED) for row in history if key in row]
-    return {*map(type, chain.from_iterable(row.values() for row in history))} == {float} and (
-        not bounded or 0 <= min(bounded) <= max(bounded) <= LARGEST_KEPT
-    )
 
 
 def _torn(text: bytes) -> _State:

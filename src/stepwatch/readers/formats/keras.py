@@ -24,7 +24,7 @@ from stepwatch.readers.reader import BOTH, MOST_SNIFFED
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.readers.text.shape import LONGEST_LINE, alike
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Traits, repeated
@@ -93,9 +93,6 @@ class _Keras(LineFormat):
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         if _PER_SAMPLE in block.text:
             records.keep_row(_OF_SAMPLES, numbers[0], 0.0)
-        for _, lines, found in alike(block, left, (_EPOCH,)):
-            records.keep(_HEADERS, numbers[lines], found["epoch"], found["last"])
-            left = block.without(left, lines)
         for _, lines, found in alike(block, left, (_DRAWN_BAR,)):
             going = found["n"] != found["total"]
             records.keep(_FULL, numbers[lines[~going]])
@@ -111,7 +108,11 @@ class _Keras(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         total, elapsed = found["total"], found["whole_s"]
         unknown = np.full(len(lines), np.nan)
-        time, unit = _means(found)
+        time, unit = elapsed / np.maximum(total, 1.0), 1 / np.maximum(total, 1.0)
+        for place, scale in enumerate(_UNITS.values()):
+            if f"mean_{place}" in found:  # else what elapsed by the steps
+                time, unit = found[f"mean_{place}"] * scale, np.full(len(lines), scale)
+                break
         val_loss = np.where(np.isnan(found["val_loss"]), np.inf, found["val_loss"]) if "val_loss" in found else unknown
         known = (total > 0) & (time <= LONGEST_TIME_S)
         fits = known & (found["n"] == total)
@@ -122,21 +123,11 @@ class _Keras(LineFormat):
             finals = _Finals(lines, total, elapsed, time, unit, found["loss"], val_loss, found.get("stamp_s", unknown))
             records.keep(_FINALS, *(column[fits] for column in finals))
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        header, save, samples = (line.find(rest) for line in (_EPOCH, _SAVE, _SAMPLES))
-        if header is not None:
-            values = header.values()
-            records.keep_row(_HEADERS, number, values["epoch"], values["last"])
-        elif save is not None:
-            records.keep_row(_SAVES, number, save.values()["epoch"])
-        elif samples is not None:
-            records.keep_row(_OF_SAMPLES, number, samples.values()["count"])
-        else:
-            nearly = _NEARLY.find(rest)
-            values = nearly.values() if nearly is not None and "ETA: " not in rest else {"n": 0.0, "total": 1.0}
-            if values["n"] != values["total"]:
-                return False
-            records.add_unread(number, prefix + rest)
+    def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
+        nearly = _NEARLY.find(rest) if "ETA: " not in rest else None
+        if nearly is None or nearly.texts["n"] != nearly.texts["total"]:
+            return super().read_settings(rest, line, number, records)
+        records.add_unread(number, line)
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
@@ -147,7 +138,13 @@ class _Keras(LineFormat):
             late = np.concatenate((late, np.array(finals).T[np.isnan(finals.val_loss)][:, [0, 1, 3, 4]]))
             rows, epoch = _one_of_each(finals, epochs)
             full = np.union1d(finals.line, records.table(_FULL, 1)[:, 0])
-            records.events += _ends_of_fits(finals.line[rows], full, epochs)
+            # Where a full bar of evaluate or predict stands behind the last epoch of a fit, that fit has returned.
+            own, fits = finals.line[rows], epochs.line[epochs.epoch == 1]
+            for begin, end in zip(fits, np.append(fits[1:], np.inf), strict=False):
+                last = own[(own > begin) & (own < end)][-1:]
+                behind = full[(full > last) & (full < end)] if len(last) else last
+                if len(behind) and epochs.line[epochs.line < end][-1] < last[0]:  # no other epoch has begun
+                    records.events += [Fact(int(behind[0]), name, True) for name in ("ended", OVER)]
             finals = _Finals(*(column[rows] for column in finals))
             took_s = _validations(finals, late[np.argsort(late[:, 0], kind="stable")], records.table(_SAVES, 2)[:, 0])
             known = ~np.isnan(took_s)
@@ -177,15 +174,6 @@ class _Keras(LineFormat):
                 records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
         for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3), (_FULL, 1)):
             records.take_table(name, width)
-
-
-def _means(found: dict[str, Floats]) -> tuple[Floats, Floats]:
-    """The printed time per step, and its last digit; else what elapsed by the steps."""
-    for place, scale in enumerate(_UNITS.values()):
-        if f"mean_{place}" in found:
-            return found[f"mean_{place}"] * scale, np.full(len(found["total"]), scale)
-    total = np.maximum(found["total"], 1.0)
-    return found["whole_s"] / total, 1 / total
 
 
 # --- from lines to epochs ---------------------------------------------------------------------------------------
@@ -219,18 +207,6 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     begin = int(epochs.epoch[0]) - len(bare) if len(epochs.line) and epochs.epoch[0] > len(bare) else 1
     numbers = np.concatenate((begin + np.arange(len(bare)), epochs.epoch[above[headed]]))
     return np.concatenate((bare, headed)), numbers.astype(np.int64)
-
-
-def _ends_of_fits(own: Floats, full: Floats, epochs: _Epochs) -> list[Fact]:
-    """Where a full bar of evaluate or predict stands behind the last epoch of a fit, that fit has returned."""
-    begins = epochs.line[epochs.epoch == 1]
-    ends = []
-    for begin, end in zip(begins, np.append(begins[1:], np.inf), strict=False):
-        last = own[(own > begin) & (own < end)][-1:]
-        behind = full[(full > last) & (full < end)] if len(last) else last
-        if len(behind) and epochs.line[epochs.line < end][-1] < last[0]:  # no other epoch has begun
-            ends += [Fact(int(behind[0]), name, True) for name in ("ended", OVER)]
-    return ends
 
 
 def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats:
@@ -289,15 +265,12 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
 def _add_events(finals: _Finals, epoch: np.ndarray, took_s: Floats, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
     known = ~np.isnan(finals.val_loss)
-    columns = (finals.line.astype(np.int64), at, finals.val_loss, took_s, finals.stamp_s)
-    records.events += [
-        Evaluation(line, number, None, loss, *(None if value != value else value for value in (took, stamp)))
-        for line, number, loss, took, stamp in zip(*(column[known].tolist() for column in columns), strict=True)
-    ]
+    columns = {"at": at, "val_loss": finals.val_loss, "took_s": took_s, "stamp_s": finals.stamp_s}
+    own = {name: column[known] for name, column in columns.items()}
+    records.add_events(Evaluation, finals.line[known].astype(np.int64), **own)
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
-    saved = zip(lines.astype(np.int64).tolist(), (epochs * finals.total[after]).astype(np.int64).tolist(), strict=True)
-    records.events += [Checkpoint(line, number) for line, number in saved]
+    records.add_events(Checkpoint, lines.astype(np.int64), at=(epochs * finals.total[after]).astype(np.int64))
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarray:
@@ -352,7 +325,12 @@ Epoch 2/3
 500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 46s 91ms/step - loss: 4.2087 - val_loss: 4.1175""",
     iterations=(_FINAL,),
     settings=(Line("Total params: {n_params}"), Line("Epoch {int}: early stopping", sets={"ended": "by plan"})),
-    own=(_EPOCH, _SAVE, _SAMPLES, _NEARLY),
+    tables=(
+        Kept(_HEADERS, (_EPOCH,), ("epoch", "last")),
+        Kept(_SAVES, (_SAVE,), ("epoch",)),
+        Kept(_OF_SAMPLES, (_SAMPLES,), ("count",)),
+    ),
+    own=(_NEARLY,),
     traits=Traits(
         rounds_times=True,
         levers=Levers(

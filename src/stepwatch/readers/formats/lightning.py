@@ -18,10 +18,10 @@ from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lin
 from stepwatch.readers.levers import LIGHTNING
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import OVER, Records
-from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import alike, lines_behind
+from stepwatch.readers.text.shape import lines_behind
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
 _COUNTS = (
@@ -65,16 +65,8 @@ class LightningFormat(LineFormat):
             at = text.find(_STOPPED, at + 1)
         super().parse(text, first_line, records)
 
-    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        for _, lines, found in alike(block, left, _VALIDATIONS):
-            _keep_validation(records, numbers[lines], found)
-            left = block.without(left, lines)
-        super().read_block(block, left, numbers, records)
-
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        rate, digits = _rate(found)
-        unknown = np.zeros(len(lines))
-        columns = (found["number"], found.get("last", unknown), found["elapsed"], rate, digits)
+        columns = (found["number"], found.get("last", 0.0), found["elapsed"], *_rate(found))
         records.keep("bar", lines, found["epoch"], *columns)
         loss = next((found[f"loss_{place}"] for place in range(len(_LOSSES)) if f"loss_{place}" in found), None)
         if loss is not None:
@@ -83,13 +75,11 @@ class LightningFormat(LineFormat):
             counted = found["end_epoch"] >= 0  # without end it is -2
             records.keep(EPOCHS, lines[counted], found["end_epoch"][counted] + 1)
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        found = next((found for line in _VALIDATIONS if (found := line.find(rest)) is not None), None)
-        if found is None:
-            return super().read_event(rest, prefix, number, records)
-        values = {name: np.array([value]) for name, value in found.values().items()}
-        _keep_validation(records, np.array([number]), values)
-        return True
+    def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
+        if statement not in _VALIDATIONS:
+            return super().add_events(statement, lines, found, records)
+        records.keep("val", lines, found["number"], found.get("last", 0.0), found["elapsed"], *_rate(found))
+        return np.ones(len(lines), bool)
 
     def finish(self, first_line: int, records: Records) -> None:
         if records.held:
@@ -113,11 +103,6 @@ def _is_another_loop(head: bytes) -> bool:
         if 0 < bar["number"] < bar.get("last", 0)
     ]
     return 2 * sum(means) < len(means)
-
-
-def _keep_validation(records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-    rate, digits = _rate(found)
-    records.keep("val", lines, found["number"], found.get("last", np.zeros(len(lines))), found["elapsed"], rate, digits)
 
 
 def _rate(found: dict[str, Floats]) -> tuple[Floats, Floats]:

@@ -109,8 +109,7 @@ def _add_rows(names: Sequence[str], lines: Ints, table: Floats, records: Records
     evaluated = next((columns[name] for name in names if _LOSS.search(name) and _VALIDATION.search(name)), None)
     if evaluated is not None:
         rows = np.flatnonzero(~np.isnan(evaluated) & np.isfinite(step))
-        told = zip(lines[rows].tolist(), step[rows].astype(np.int64).tolist(), evaluated[rows].tolist(), strict=True)
-        records.events += [Evaluation(line=line, at=at, val_loss=value) for line, at, value in told]
+        records.add_events(Evaluation, lines[rows], at=step[rows].astype(np.int64), val_loss=evaluated[rows])
     rows = np.flatnonzero(trained & np.isfinite(step))
     rows = rows[np.concatenate(([True], np.diff(step[rows]) != 0))] if len(rows) else rows
     if len(rows):

@@ -24,13 +24,13 @@ from stepwatch.readers.formats.like_readings import Column, Reading, Rows, chose
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import (
-    DATED_S,
     LARGEST_KEPT,
     LONGEST_LINE_KEPT,
     LONGEST_TIME_S,
     SHOWN_LETTERS,
     Kinds,
     Records,
+    through_midnight,
 )
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import FLOAT, Line
@@ -213,7 +213,7 @@ class _Like(LineFormat):
     """What may be its time, what the example calls it, and half of its last digit."""
 
     @cached_property
-    def _marks_of_time(self) -> tuple[str, ...]:
+    def marks_of_time(self) -> tuple[str, ...]:
         """What stands beside the time may be a letter only: its near misses have the longest word of the line."""
         return tuple(line.letters.decode() for line in self.iterations)
 
@@ -289,7 +289,7 @@ class _Like(LineFormat):
         """The rows with the times of their iterations, and how they were understood."""
         counts_epochs = found.of_epochs
         length = float(np.nanmax([rows.number.max() - rows.number.min() + 1, end]))
-        seen = Rows(rows.number, found.number, found.epoch, _through_midnight(rows.stamp_s), length)
+        seen = Rows(rows.number, found.number, found.epoch, through_midnight(rows.stamp_s), length)
         # A time per iteration is not that of an epoch.
         usable = [column for column in columns if not (counts_epochs and column.claim.each)]
         reading, doubtful = chosen(seen, usable)
@@ -360,17 +360,6 @@ def _complete(run: Run, told: Kinds, records: Records) -> Run:
     if understood is None:
         return run
     return replace(run, understood=understood, traits=replace(run.traits, counts_epochs=understood.counts_epochs))
-
-
-def _through_midnight(stamps: Floats) -> Floats:
-    """Clocks without a date start again at midnight."""
-    known = np.isfinite(stamps)
-    values = stamps[known]
-    if len(values) < 2 or float(values.max()) > DATED_S:
-        return stamps
-    whole = stamps.copy()
-    whole[known] = values + DAY_S * np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
-    return whole
 
 
 def _seconds(year: Floats, month: Floats, day: Floats, daytime: Floats) -> Floats:

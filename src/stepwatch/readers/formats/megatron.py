@@ -44,12 +44,12 @@ class _Megatron(LineFormat):
             time_ms = found["time_ms"] if "time_ms" in found else found["time_s"] * 1e3
             records.keep(_WORK, lines, found["tflops"] * time_ms)
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        shard = _SHARD.find(rest)
-        if shard is None:
-            return super().read_event(rest, prefix, number, records)
-        rank = f"{shard.texts['tensor']}, {shard.texts['pipeline']}"
-        records.events.append(Fact(number, "shard", (rank, shard.values()["count"])))
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
+        if statement is not _SHARD:
+            return super().add_event(statement, values, stamp, number, records)
+        records.events.append(Fact(number, "shard", ((values["tensor"], values["pipeline"]), values["count"])))
         return True
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:

@@ -16,7 +16,7 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.readers.text.shape import alike
 from stepwatch.run import Fact, Levers, Timing, Traits, repeated
 from stepwatch.units import DAY_S
@@ -44,35 +44,17 @@ class _MetricLogger(LineFormat):
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         for _, lines, found in alike(block, left, (_EVALUATION,)):
-            records.keep(_PASSES, numbers[lines], found["done"], found["total"], np.ones(len(lines)))
+            records.keep(_PASSES, numbers[lines], found["done"], found["total"], 1.0)
             left = block.without(left, lines)
         super().read_block(block, left, numbers, records)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        unknown = np.full(len(lines), np.nan)
-        eta = found["eta"] + found.get("days", np.zeros(len(lines))) * DAY_S
-        columns = [found.get(name, unknown) for name in ("data", "loss", "stamp_s")]
-        epoch = found.get("epoch", found.get("epoch_named", unknown))
+        eta = found["eta"] + found.get("days", 0.0) * DAY_S
+        columns = [found.get(name, np.nan) for name in ("data", "loss", "stamp_s")]
+        epoch = found.get("epoch", np.nan)
         records.keep(_LINES, lines, epoch, found["done"] + 1, found["total"], eta, found["time_s"], *columns)
         if "last_epoch" in found:
             records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
-
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        total, whole = _TOTAL.find(rest), _WHOLE.find(rest)
-        if total is not None:
-            records.keep_row(_TOTALS, number, total.values()["took_s"])
-            return True
-        if whole is not None:
-            values = whole.values()
-            records.keep_row(_WHOLES, number, values["whole"] + values.get("days", 0.0) * DAY_S)
-            return True
-        named = _EVALUATION.find(rest)
-        found = named or (_OTHER.find(rest) if _TRAINING.find(rest) is None else None)
-        if found is None:
-            return super().read_event(rest, prefix, number, records)
-        values = found.values()
-        records.keep_row(_PASSES, number, values["done"], values["total"], float(named is not None))
-        return True
 
     def finish(self, first_line: int, records: Records) -> None:
         table = records.take_table(_LINES, 9)
@@ -84,7 +66,14 @@ class _MetricLogger(LineFormat):
         totals = records.take_table(_TOTALS, 2)
         passes = _passes(records.take_table(_PASSES, 4), epochs, totals)
         elapsed = _chained(epochs, mean, eta)
-        _scale(epochs, elapsed, totals, passes)
+        # What the whole epoch took, where it is printed behind its last line.
+        ends, ended = epochs.begins + epochs.lengths - 1, {each.end for each in passes}
+        behind = np.concatenate((totals, [[np.inf, np.nan]]))[np.searchsorted(totals[:, 0], epochs.line[ends])]
+        printed = (behind[:, 0] < np.append(epochs.line, np.inf)[ends + 1]) & (epochs.done[ends] == epochs.total)
+        for lap in np.flatnonzero(printed & (elapsed[ends] > 0)).tolist():
+            if behind[lap, 0] not in ended:
+                whole = behind[lap, 1] * epochs.total[lap]
+                elapsed[epochs.begins[lap] : ends[lap] + 1] *= whole / elapsed[ends[lap]]
         waited = _chained(epochs, np.minimum(data, mean), None)
         cut = epochs.done[epochs.begins] > _WINDOW
         epochs, kept = epochs.without_first_steps()
@@ -94,7 +83,8 @@ class _MetricLogger(LineFormat):
         times[begins], waits[begins] = mean[kept][begins], data[kept][begins]
         # What the whole has beyond steps and evaluations, figures and saves, has no line of its own.
         rows = np.append(epochs.line, -1)
-        for line, whole in records.take_table(_WHOLES, 2).tolist():
+        for line, clock, days in np.nan_to_num(records.take_table(_WHOLES, 3)).tolist():
+            whole = clock + days * DAY_S
             last = int(rows[np.searchsorted(epochs.line, line) - 1])
             records.events.append(Fact(line=last, name="reported_s", value=whole))
         add_epochs(epochs, times, waits, loss[kept], stamps[kept], passes, records)
@@ -120,19 +110,6 @@ def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:
         known[count], last = shown, count
         elapsed.append(shown)
     return np.array(elapsed)
-
-
-def _scale(epochs: Epochs, elapsed: Floats, totals: np.ndarray, passes: list[Pass]) -> None:
-    """Puts in what the whole epoch took, where it is printed behind its last line."""
-    ends = epochs.begins + epochs.lengths - 1
-    ended = {each.end for each in passes}
-    for lap, (last, total) in enumerate(zip(epochs.line[ends].tolist(), epochs.total.tolist(), strict=True)):
-        place = int(np.searchsorted(totals[:, 0], last))
-        whole = place < len(totals) and epochs.done[ends[lap]] == total
-        if whole and totals[place, 0] not in ended and elapsed[ends[lap]] > 0:
-            following = epochs.line[ends[lap] + 1] if ends[lap] + 1 < len(epochs.line) else np.inf
-            if totals[place, 0] < following:
-                elapsed[epochs.begins[lap] : ends[lap] + 1] *= totals[place, 1] * total / elapsed[ends[lap]]
 
 
 def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]:
@@ -189,7 +166,12 @@ Epoch: [4]  [  0/101]  eta: 0:02:11  lr: 0.0001  loss: 2.2840 (2.2840)  time: 1.
         Line("Start[ing] training", header=True, sets={"begun": "training"}),
         Line("{any}number of params[ (M)]: {n_params}{end}"),
     ),
-    own=(_EVALUATION, _OTHER, _TOTAL, _WHOLE),
+    tables=(
+        Kept(_TOTALS, (_TOTAL,), ("took_s",)),
+        Kept(_WHOLES, (_WHOLE,), ("whole", "days")),
+        Kept(_PASSES, (_EVALUATION,), ("done", "total", 1.0)),
+        Kept(_PASSES, (_OTHER,), ("done", "total", 0.0)),
+    ),
     traits=Traits(may_evaluate=True, levers=Levers(batch="--batch_size", workers="--num_workers / --workers")),
 )
 READER = FORMAT.reader()._replace(complete=with_waiting)

@@ -11,10 +11,9 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records
-from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import alike
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import Fact, Levers, Timing, Traits
 
 _EPOCH = Line("{any}epoch time: {whole_ms:decimal} ms, per step time: {step_ms:decimal} ms")
@@ -23,23 +22,8 @@ _TIMES, _LOSSES = "times", "losses"
 
 
 class _MindSpore(LineFormat):
-    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        for _, lines, found in alike(block, left, (_LOSS,)):
-            unknown = np.full(len(lines), np.nan)
-            records.keep(_LOSSES, numbers[lines], found["epoch"], found.get("last", unknown), found["loss"])
-            left = block.without(left, lines)
-        super().read_block(block, left, numbers, records)
-
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        found = _LOSS.find(rest)
-        if found is None:
-            return super().read_event(rest, prefix, number, records)
-        values = found.values()
-        records.keep_row(_LOSSES, number, values["epoch"], values.get("last", np.nan), values["loss"])
-        return True
-
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        stamps = found.get("stamp_s", np.full(len(lines), np.nan))
+        stamps = found.get("stamp_s", np.nan)
         records.keep(_TIMES, lines, found["whole_ms"] / 1000, found["step_ms"] / 1000, stamps)
 
     def finish(self, first_line: int, records: Records) -> None:
@@ -80,7 +64,7 @@ Train epoch time: 230118.482 ms, per step time: 3711.588 ms
 epoch: 2 step: 62, loss is 1.9041
 Train epoch time: 8866.891 ms, per step time: 143.014 ms""",
     iterations=(_EPOCH,),
-    own=(_LOSS,),
+    tables=(Kept(_LOSSES, (_LOSS,), ("epoch", "last", "loss")),),
     traits=Traits(may_evaluate=True, levers=Levers(
         batch="batch_size", workers="num_parallel_workers", precision="amp_level='O2'",
     )),

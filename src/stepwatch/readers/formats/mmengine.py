@@ -117,8 +117,11 @@ class _Mmengine(LineFormat):
         starts = np.flatnonzero((np.diff(of, prepend=0) > 0) | (np.diff(number, prepend=np.inf) <= 0))
         closings: list[tuple[float, int]] = []
         for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(number)], strict=True):
-            ended = _end_of_epoch(rows, end - 1, rows.line[end] if end < len(number) else np.inf, events)
-            closings += [(ended, end - 1)] if np.isfinite(ended) else []
+            # A line behind its last row shows that the epoch has ended.
+            last, over = end - 1, rows.line[end] if end < len(number) else np.inf
+            ended = (events[:, 0] > rows.line[last]) & (events[:, 0] < over) & (events[:, 1] != 1)
+            ended &= (events[:, 2] == rows.epoch[last]) & (rows.place[last] < rows.total[last])
+            closings += [(float(line), last) for line in events[ended, 0][:1]]
             own = slice(begin, end)
             times[own], rows.data_s[own] = apart_at_start(number[own], times[own], rows.data_s[own])
             if end == begin + 1:
@@ -130,7 +133,12 @@ class _Mmengine(LineFormat):
             by_epoch = np.isfinite(rows.epoch[begin]) or end == begin + 1
             done = rows.place[begin] if by_epoch else min(number[begin], number[begin + 1] - number[begin])
             times[begin] = np.fmax(times[begin], (rows.stamp_s[begin] - begins[of[begin] - 1, 1]) / max(done, 1.0))
-        _add_lengths(records, rows, ends)
+        # The planned end: printed in each line, or as epochs once or twice at the start.
+        for place in np.flatnonzero(np.diff(rows.total, prepend=-1) != 0).tolist():
+            told = ends[ends[:, 0] < rows.line[place], 1][-1:] if np.isfinite(rows.epoch[place]) else np.ones(1)
+            planned = float(told.sum()) * rows.total[place]
+            if 0 < planned < np.inf:
+                records.events.append(Fact(int(rows.line[place]), "max_iters", int(planned)))
         _add_events(records, rows, events)
         # The last iteration of a process whose last epoch has ended, where no line is about it.
         line, row = np.array(closings).reshape(-1, 2).T
@@ -145,17 +153,6 @@ class _Mmengine(LineFormat):
         records.add_rows(**columns, line=lines.astype(np.int64))
         data = np.minimum(np.append(rows.data_s, unknown), columns["time_s"])
         records.keep(INSIDE, lines, data, np.full(len(lines), np.nan))
-
-
-def _add_lengths(records: Records, rows: _Rows, ends: np.ndarray) -> None:
-    """The planned end: printed in each line, or as epochs once or twice at the start."""
-    for row in np.flatnonzero(np.diff(rows.total, prepend=-1) != 0).tolist():
-        epochs = 1.0
-        if np.isfinite(rows.epoch[row]):
-            told = ends[ends[:, 0] < rows.line[row], 1]
-            epochs = told[-1] if len(told) else np.nan
-        if 0 < epochs * rows.total[row] < np.inf:
-            records.events.append(Fact(int(rows.line[row]), "max_iters", int(epochs * rows.total[row])))
 
 
 def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
@@ -180,13 +177,6 @@ def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
         since = told[save][4] if save >= 0 and row_of[save] == row else stamps[row] + left
         known = [seconds for seconds in (took, stamp - since) if seconds >= 0]
         records.events.append(Evaluation(line=int(line), at=int(at), took_s=max(known, default=None)))
-
-
-def _end_of_epoch(rows: _Rows, last: int, over: float, events: np.ndarray) -> float:
-    """The line that shows that the epoch of a process' last row has ended behind it; nan where none does."""
-    epoch, line = rows.epoch[last], rows.line[last]
-    ended = (events[:, 0] > line) & (events[:, 0] < over) & (events[:, 1] != 1) & (events[:, 2] == epoch)
-    return float(events[ended, 0][0]) if ended.any() and rows.place[last] < rows.total[last] else np.nan
 
 
 FORMAT = _Mmengine(

@@ -101,7 +101,7 @@ def finish(first_line: int, records: Records) -> None:
             records.events.append(Fact(int(line[row]), "max_iters", int(told[-1] * per_epoch)))
     evaluated = evaluated[evaluated > line[0]]
     at = number[np.searchsorted(line, evaluated) - 1].astype(np.int64)
-    records.events += map(Evaluation, evaluated.astype(np.int64).tolist(), at.tolist())
+    records.add_events(Evaluation, evaluated.astype(np.int64), at=at)
     records.add_rows(number=number.astype(np.int64), time_s=time, loss=loss, line=line.astype(np.int64))
     records.keep(INSIDE, line, np.minimum(data, time), np.full(len(line), np.nan))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise, repeat
+from itertools import pairwise
 
 import numpy as np
 
@@ -45,22 +45,12 @@ class Modded(LineFormat):
         for row in np.flatnonzero(at == 0).tolist():
             records.events.append(Fact(line=int(line[row]), name="max_iters", value=int(last[row]), header=True))
         records.keep(_PLANNED, line[at > 0], at[at > 0], last[at > 0])  # the same in most lines: see finish
-        stamps = found["stamp_s"].tolist() if "stamp_s" in found else repeat(None)
-        told = line.tolist(), at.tolist(), repeat(None), found["val_loss"].tolist(), repeat(None), stamps
-        records.events += map(Evaluation, *told)
+        stamps = {"stamp_s": found["stamp_s"]} if "stamp_s" in found else {}
+        records.add_events(Evaluation, line, at=at, val_loss=found["val_loss"], **stamps)
         clock = found["time_ms"] / 1e3 if "time_ms" in found else found["time_s"]
         timed = (clock >= 0) & (clock <= LONGEST_TIME_S)
         records.keep(CLOCKS_OF_VALIDATIONS, line[timed], at[timed], clock[timed])
         return fits
-
-    def add_event(
-        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
-    ) -> bool:
-        if statement is not VALIDATION:
-            return super().add_event(statement, values, stamp, number, records)
-        told = values if stamp is None else values | {"stamp_s": stamp}
-        columns = {name: np.array([value]) for name, value in told.items()}
-        return bool(self.add_events(statement, np.array([number]), columns, records)[0])
 
     def sniff(self, head: bytes) -> float:
         """Some of its logs hold nothing but the lines of validation."""

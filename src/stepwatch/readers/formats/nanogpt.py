@@ -22,6 +22,7 @@ from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import fault_in, may_be_fault
 from stepwatch.readers.text.line import Found, Line, value_of
+from stepwatch.readers.text.line_format import CARD
 from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Timing, Traits, UnreadLines
@@ -82,7 +83,6 @@ _DISTRIBUTED = Pattern(
     r"|\[rank[1-9]\d*\]|deepspeed",
     re.IGNORECASE,
 )
-_CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 # Lines of `stepwatch train` beside nanoGPT's.
 _OWN_START = Pattern(
     r"stepwatch \S{1,40} trains; times are of the step alone(?P<mean>, the mean since the line before)?;"
@@ -197,17 +197,10 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             left = block.without(left, lines)
     for statement, lines, found in alike(block, left, (_PLAIN_EVALUATION, _PLAIN_SAVE)):
         plain = _plain(block, lines, found)
-        lines, found = lines[plain], {name: column[plain] for name, column in found.items()}
-        stamps = found["stamp_s"].tolist() if "stamp_s" in found else [None] * len(lines)
-        places = (lines + first_line).tolist()
-        if statement is _PLAIN_SAVE:
-            records.events += [Checkpoint(line, stamp_s=stamp) for line, stamp in zip(places, stamps, strict=True)]
-        else:
-            columns = (found[name].tolist() for name in ("at", "train_loss", "val_loss"))
-            records.events += [
-                Evaluation(line, int(at), train_loss=train, val_loss=val, stamp_s=stamp)
-                for line, at, train, val, stamp in zip(places, *columns, stamps, strict=True)
-            ]
+        lines, columns = lines[plain], {name: column[plain] for name, column in found.items()}
+        if "at" in columns:
+            columns["at"] = columns["at"].astype(np.int64)
+        records.add_events(Checkpoint if statement is _PLAIN_SAVE else Evaluation, lines + first_line, **columns)
         left = block.without(left, lines)
     joined_until = -1
     strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they show, with other digits too
@@ -348,7 +341,7 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
     # Facts that stand in other programs' lines: the launcher, the card, work done only when logging.
     if _DISTRIBUTED.search(line[:500]):
         records.events.append(Fact(line=number, name="distributed", value=True))
-    if _CARD.search(line[:300]):
+    if CARD.search(line[:300]):
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
     if rest.startswith("Gradient norm"):
         records.events.append(Fact(line=number, name=_BUSY, value=True))
@@ -422,7 +415,7 @@ def _read_own(rest: str, number: int, records: Records) -> bool:
     peak = _OWN_PEAK.search(rest)
     if peak:
         records.events.append(Fact(line=number, name="mfu_peak_flops", value=float(peak["value"]) * 1e12))
-    if _CARD.search(rest):
+    if CARD.search(rest):
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
     return True
 

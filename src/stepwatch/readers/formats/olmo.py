@@ -15,11 +15,9 @@ from stepwatch.messages import Message
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked, losses
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import alike
-from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import Checkpoint, Evaluation, Levers, Timing, Traits
 from stepwatch.units import MILLI
 
@@ -40,39 +38,9 @@ class _Pause(IntEnum):
 
 
 class _Olmo(LineFormat):
-    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, _RATES_OF, "per_s")):
-            for _, lines, found in alike(block, left, statements):
-                records.keep(name, numbers[lines], found[column])
-                left = block.without(left, lines)
-        super().read_block(block, left, numbers, records)
-
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         self.add_last(records, int(lines[0]), float(found["last"][0]))
-        unknown = np.full(len(lines), np.nan)
-        records.keep(ROWS, lines, found["number"], found.get("stamp_s", unknown), unknown)
-
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        stamp = stamp_of(prefix)
-        clock = math.nan if stamp is None else stamp
-        for name, statements, column in ((_LOSS, _LOSSES, "loss"), (_RATES, _RATES_OF, "per_s")):
-            for statement in statements:
-                found = statement.find(rest)
-                if found is not None:
-                    records.keep_row(name, number, found.values()[column])
-                    return True
-        if any(statement.fits(rest) for statement in _STARTS):
-            records.keep_row(STARTS, number, clock)
-            return True
-        for statement, kind in (
-            (_SAVED, _Pause.SAVE_ENDS),
-            (_SAVING, _Pause.SAVE_BEGINS),
-            (_EVALUATING, _Pause.EVALUATION),
-        ):
-            if statement.fits(rest):
-                records.keep_row(_PAUSES, number, kind, clock)
-                return True
-        return super().read_event(rest, prefix, number, records)
+        records.keep(ROWS, lines, found["number"], found.get("stamp_s", math.nan), math.nan)
 
     def finish(self, first_line: int, records: Records) -> None:
         rows = records.table(ROWS, 4)
@@ -86,29 +54,26 @@ class _Olmo(LineFormat):
             records.add_rows(line=columns[0], number=columns[1], time_s=1 / rates[known], loss=rows[known, 3])
             return
         records.tables[ROWS], records.table_rows[ROWS] = [rows], []
-        _add_pauses(rows, records.take_table(_PAUSES, 3), records)
+        # A save lasts until it says so, an evaluation until its figures are printed under the same step again.
+        pauses = records.take_table(_PAUSES, 3)
+        places = np.searchsorted(rows[:, 0], pauses[:, 0]) - 1
+        ends = pauses[pauses[:, 1] == _Pause.SAVE_ENDS]
+        evaluated: set[int] = set()
+        for place, (line, kind, clock) in zip(places.tolist(), pauses.tolist(), strict=True):
+            if place < 0 or kind == _Pause.SAVE_ENDS:
+                continue
+            at = int(rows[place, 1])
+            if kind == _Pause.EVALUATION:
+                after = rows[place + 1] if place + 1 < len(rows) else rows[place]
+                took = after[2] - clock if after[1] == at and after[0] > line else math.nan
+                if at not in evaluated:
+                    records.events.append(Evaluation(int(line), at, took_s=took if took >= 0 else None))
+                evaluated.add(at)
+            else:
+                after = ends[ends[:, 0] > line][:1]
+                took = float(after[0, 2] - clock) if len(after) else math.nan
+                records.events.append(Checkpoint(int(line), at, took_s=took if took >= 0 else None))
         add_clocked(records, MILLI / 2)
-
-
-def _add_pauses(rows: np.ndarray, pauses: np.ndarray, records: Records) -> None:
-    """A save lasts until it says so, an evaluation until its figures are printed under the same step again."""
-    places = np.searchsorted(rows[:, 0], pauses[:, 0]) - 1
-    ends = pauses[pauses[:, 1] == _Pause.SAVE_ENDS]
-    evaluated: set[int] = set()
-    for place, (line, kind, clock) in zip(places.tolist(), pauses.tolist(), strict=True):
-        if place < 0 or kind == _Pause.SAVE_ENDS:
-            continue
-        at = int(rows[place, 1])
-        if kind == _Pause.EVALUATION:
-            after = rows[place + 1] if place + 1 < len(rows) else rows[place]
-            took = after[2] - clock if after[1] == at and after[0] > line else math.nan
-            if at not in evaluated:
-                records.events.append(Evaluation(int(line), at, took_s=took if took >= 0 else None))
-            evaluated.add(at)
-        else:
-            after = ends[ends[:, 0] > line][:1]
-            took = float(after[0, 2] - clock) if len(after) else math.nan
-            records.events.append(Checkpoint(int(line), at, took_s=took if took >= 0 else None))
 
 
 FORMAT = _Olmo(
@@ -144,6 +109,13 @@ FORMAT = _Olmo(
     train/CrossEntropyLoss=2.914""",
     iterations=(_STEP,),
     settings=(Line("{any}Total number of parameters: {n_params}"),),
-    own=(*_LOSSES, *_RATES_OF, *_STARTS, _SAVING, _SAVED, _EVALUATING),
+    tables=(
+        Kept(_LOSS, _LOSSES, ("loss",)),
+        Kept(_RATES, _RATES_OF, ("per_s",)),
+        Kept(STARTS, _STARTS, ("stamp_s",)),
+        Kept(_PAUSES, (_SAVED,), (_Pause.SAVE_ENDS, "stamp_s")),
+        Kept(_PAUSES, (_SAVING,), (_Pause.SAVE_BEGINS, "stamp_s")),
+        Kept(_PAUSES, (_EVALUATING,), (_Pause.EVALUATION, "stamp_s")),
+    ),
 )
 READER = FORMAT.reader()

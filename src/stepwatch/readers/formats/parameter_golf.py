@@ -19,6 +19,7 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line_format import Kept
 from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import MINUTE_S
 
@@ -41,9 +42,6 @@ class _Golf(Modded):
     def add_event(
         self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
     ) -> bool:
-        if statement is _FINAL:
-            records.keep_row(_FINALS, number)
-            return True
         if statement is not _STOPPED:
             return super().add_event(statement, values, stamp, number, records)
         if values["at"] <= LARGEST_KEPT and values["time_ms"] / 1e3 <= LONGEST_TIME_S:
@@ -119,7 +117,8 @@ stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
         Line("{any}model_params:{pad}{n_params:int}"),
         Line("{pad}val_loss_every:{pad}{eval_interval:int}"),
     ),
-    own=(VALIDATION, _STOPPED, _FINAL),
+    tables=(Kept(_FINALS, (_FINAL,)),),
+    own=(VALIDATION, _STOPPED),
     traits=Traits(
         schedules=True,
         shows_events=True,

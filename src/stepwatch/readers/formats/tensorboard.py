@@ -125,7 +125,15 @@ class Events:
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
         self._add_rows(rows, times, records, ends)
-        self._add_length(rows, settings, records)
+        # Hugging Face logs the end, and the epoch: with the number of epochs it tells the number of steps.
+        ended, epoch, epochs = self.track(_WHOLE_RUNTIME), self.track("train/epoch"), settings.get("num_train_epochs")
+        length = 0
+        if ended is not None and len(ended.step) and ended.step[-1] > 0:
+            length = int(ended.step[-1])
+        elif "max_iters" not in settings and isinstance(epochs, float) and epoch is not None and len(rows.step):
+            length = round(epochs * float(epoch.step[-1]) / float(epoch.value[-1])) if epoch.value[-1] > 0 else 0
+        if length:
+            records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", length))
 
     def add_epochs(self, records: Records, planned: int | None) -> None:
         """The same where a step is known to be an epoch. A validation that is logged apart is none of it."""
@@ -339,19 +347,6 @@ class Events:
             known = any(before < wall <= starts[row] for wall in told)
             value = Start.TRAINING if known else Start.PROCESS if starts[row] > before else Start.UNKNOWN
             records.events.append(Fact(int(columns["line"][row]), "start", value))
-
-    def _add_length(self, rows: _Track, settings: dict[str, object], records: Records) -> None:
-        """Hugging Face logs the end, and the epoch: with the number of epochs it shows the number of steps."""
-        ended = self.track(_WHOLE_RUNTIME)
-        if ended is not None and len(ended.step) and ended.step[-1] > 0:
-            records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", int(ended.step[-1])))
-            return
-        epochs, epoch = settings.get("num_train_epochs"), self.track("train/epoch")
-        if "max_iters" in settings or not isinstance(epochs, (int, float)) or epoch is None or not len(rows.step):
-            return
-        if epoch.value[-1] > 0 and epochs > 0:
-            length = round(epochs * float(epoch.step[-1]) / float(epoch.value[-1]))
-            records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", length))
 
 
 def _joined_at(track: _Track | None, steps: Ints) -> Floats:

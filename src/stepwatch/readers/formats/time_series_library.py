@@ -7,7 +7,7 @@ the validation. Several trainings often share a log.
 
 from __future__ import annotations
 
-import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits
 
 _PLACE = Line("{pad}iters: {done:int}, epoch: {epoch:int} | loss: {loss}")
@@ -31,142 +31,110 @@ _COST = Line("{any}Epoch: {epoch:int} cost time: {cost_s:decimal}")
 _SAVED = Line("{any}Validation loss decreased ({any}Saving model")
 _BEGUN = Line("{any}start training : ", header=True, sets={"begun": "training"})
 _ROWS = "rows"
-_NAMES = ("epoch", "done", "steps", "loss", "val_loss", "mean_s", "left_s", "cost_s", "saved", "begun")
+_NAMES = ("epoch", "done", "steps", "loss", "val_loss", "mean_s", "left_s", "cost_s", "saved")
 
 
 class _Told(NamedTuple):
-    """What one line shows; nan for all else."""
+    """What the lines show, as columns; nan for all that a line does not show."""
 
-    line: float
-    epoch: float
-    done: float
-    steps: float
-    loss: float
-    val_loss: float
-    mean_s: float
-    left_s: float
-    cost_s: float
-    saved: float
-    begun: float
-
-
-class _Row(NamedTuple):
-    line: int
-    done: float
-    """Iterations of the epoch."""
-    mean_s: float
-    """Since the line before."""
-    loss: float
+    line: Floats
+    epoch: Floats
+    done: Floats
+    steps: Floats
+    loss: Floats
+    val_loss: Floats
+    mean_s: Floats
+    left_s: Floats
+    cost_s: Floats
+    saved: Floats
 
 
 class _TimeSeries(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        unknown = np.full(len(lines), np.nan)
-        records.keep(_ROWS, lines, *(found.get(name, unknown) for name in _NAMES))
-
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        values = next((found.values() for line in (_SPEED, _COST) if (found := line.find(rest)) is not None), {})
-        if _SAVED.fits(rest):
-            values["saved"] = 1.0
-        own = bool(values)
-        if _BEGUN.fits(rest):
-            values["begun"] = 1.0
-        if values:
-            records.keep_row(_ROWS, number, *(values.get(name, math.nan) for name in _NAMES))
-        return own or super().read_event(rest, prefix, number, records)
+        records.keep(_ROWS, lines, *(found.get(name, np.nan) for name in _NAMES))
 
     def finish(self, first_line: int, records: Records) -> None:
-        training: _Training | None = None
-        for told in map(_Told._make, records.take_table(_ROWS, len(_Told._fields)).tolist()):
-            if training is None or told.begun > 0 or told.epoch < training.epoch:
-                if training is not None:
-                    training.add_to(records)
-                training = _Training(int(told.line), first=training is None)
-            training.take(told)
-        if training is not None:
-            training.add_to(records)
+        table = records.take_table(_ROWS, len(_Told._fields))
+        told = _Told(*table.T)
+        headers = [event.line for event in records.events if isinstance(event, Fact) and event.header]
+        starts = dict(zip(np.searchsorted(told.line, headers).tolist(), headers, strict=True))
+        counts = (told.done > 0) | (told.steps > 0)
+        level = 1.0
+        for row, (epoch, counted) in enumerate(zip(told.epoch.tolist(), counts.tolist(), strict=True)):
+            if row == 0 or row in starts or epoch < level:
+                starts.setdefault(row, int(told.line[row]))
+                level = 1.0
+            level = epoch if counted else level
+        begins = sorted(row for row in starts if row < len(table))
+        for begin, end in pairwise([*begins, len(table)]):
+            if _add_training(_Told(*table[begin:end].T), records) and begin:
+                records.events.append(Fact(starts[begin], "process", starts[begin], header=True))
 
 
-class _Training:
-    """One of the trainings of a log, line by line."""
-
-    def __init__(self, line: int, *, first: bool) -> None:
-        self.line, self.first = line, first
-        self.epoch, self.steps, self.offset = 1.0, math.nan, 0.0
-        self.open: list[_Row] = []
-        """Of the epoch that goes on."""
-        self.place: _Told | None = None
-        self.cost_s = math.nan
-        self.left_s = 0.0
-        """Behind the last line of the epoch before."""
-        self.rows: list[tuple[int, float, float, float]] = []
-        self.events: list[Evaluation | Checkpoint] = []
-        self.ends_at: list[float] = []
-
-    def take(self, told: _Told) -> None:
-        if told.done > 0:
-            self.epoch, self.place = told.epoch, told
-        elif told.mean_s > 0 and self.place is not None:
-            self.open.append(_Row(int(self.place.line), self.place.done, told.mean_s, self.place.loss))
-            end = self.offset + self.place.done - 1 + told.left_s / told.mean_s
-            if told.left_s >= 0 and bounds.ITERATION.holds(end):
-                self.ends_at.append(end)
-            self.place = None
-        elif told.cost_s > 0:
-            self.cost_s = told.cost_s
-        elif told.steps > 0:
-            self.epoch, self.steps = told.epoch, told.steps
-            self._close(told.steps, int(told.line), told.loss)
-            at, val_loss = int(self.offset), None if math.isnan(told.val_loss) else told.val_loss
-            self.events.append(Evaluation(int(told.line), at, val_loss=val_loss))
-        elif told.saved > 0:
-            self.events.append(Checkpoint(int(told.line), int(self.offset)))
-
-    def _close(self, steps: float, line: int = -1, loss: float = math.nan) -> None:
-        """An epoch with all that is known of it; of one that goes on there is neither its cost nor its end."""
-        covers = np.diff([0.0, *(row.done for row in self.open)])
-        means = np.array([row.mean_s for row in self.open])
-        known = np.ones(len(means), bool)
-        known[:1] = not self.rows  # the first one of a later epoch holds the validation
-        spent, seen = float((covers * means)[known].sum()), float(covers[known].sum())
-        rest = (self.cost_s - spent) / (steps - seen) if steps > seen else math.nan
-        if not rest > 0:
-            seen_s = means[known] if known.any() else np.array([row[2] for row in self.rows[-1:]] or [math.nan])
-            rest = self.cost_s / steps if self.cost_s > 0 else median(seen_s)
-        if len(means) and not known[0]:
-            took = float(covers[0] * (means[0] - rest)) - self.left_s
-            places = [place for place, each in enumerate(self.events) if isinstance(each, Evaluation)]
-            if places and took > 0:
-                self.events[places[-1]] = self.events[places[-1]]._replace(took_s=took)
-            means[0] = rest
-        self.rows += [
-            (row.line, self.offset + row.done, mean, row.loss)
-            for row, mean in zip(self.open, means.tolist(), strict=True)
-        ]
-        done = self.open[-1].done if self.open else 0.0
-        if line >= 0 and steps > done:
-            self.rows.append((line, self.offset + steps, rest, loss))
-        self.left_s = (steps - done) * rest if steps > done else 0.0
-        self.offset += steps if line >= 0 else 0.0
-        self.open, self.cost_s = [], math.nan
-
-    def add_to(self, records: Records) -> None:
-        if self.open:
-            self._close(self.open[-1].done)
-        rows = [row for row in self.rows if row[2] > 0]
-        if not rows:
-            return
-        for line, number, time_s, loss in rows:
-            records.add_row(line=line, number=int(number), time_s=time_s, loss=loss)
-        records.events += self.events
-        if not self.first:
-            records.events.append(Fact(self.line, "process", self.line, header=True))
-        if self.ends_at:
-            end = median(np.array(self.ends_at))
-            epochs = end / self.steps
-            records.events.append(
-                Fact(rows[0][0], "max_iters", int(round(epochs) * self.steps) if epochs >= 0.5 else round(end))
-            )
+def _add_training(told: _Told, records: Records) -> bool:
+    """The rows and events of one training; whether there are any."""
+    line = told.line.astype(np.int64)
+    # What is printed of some iterations stands on two lines.
+    pairs = np.flatnonzero((told.done > 0) | (told.mean_s > 0))
+    pairs = np.stack((pairs[:-1], pairs[1:]))
+    places, speeds = pairs[:, (told.done[pairs[0]] > 0) & (told.mean_s[pairs[1]] > 0)]
+    done, means = told.done[places], told.mean_s[speeds]
+    ends = np.flatnonzero(told.steps > 0)
+    lap = np.searchsorted(ends, speeds)  # the epoch of each, counted from 0
+    ended = np.arange(len(ends) + (lap[-1:] == len(ends)).sum()) < len(ends)  # the last one may go on
+    steps = np.append(told.steps[ends], done[-1:])[: len(ended)]
+    offset = np.append(0.0, np.cumsum(told.steps[ends]))
+    costs = np.flatnonzero(told.cost_s > 0)
+    cost = np.full(len(ends) + 1, np.nan)
+    cost[np.searchsorted(ends, costs)] = told.cost_s[costs]
+    cost = cost[: len(ended)]
+    count = np.bincount(lap, minlength=len(steps))
+    first = np.cumsum(count) - count
+    covers = np.diff(done, prepend=0.0)
+    covers[first[count > 0]] = done[first[count > 0]]
+    shown = np.append(done, 0.0)[np.where(count > 0, first + count - 1, -1)]
+    ends_later = ended & (steps > shown)  # its end is a row of its own
+    # The first row of a later epoch holds the validation.
+    held = (count > 0) & (np.cumsum(count + ends_later) > count + ends_later)
+    known = np.ones(len(means), bool)
+    known[first[held]] = False
+    spent, seen = (np.bincount(lap, known * column, len(steps)) for column in (covers * means, covers))
+    rest = np.where(steps > seen, (cost - spent) / (steps - seen), np.nan)
+    for row in np.flatnonzero(~(rest > 0)).tolist():
+        own = slice(first[row], first[row] + count[row])
+        seen_s = means[own][known[own]]
+        if not len(seen_s) and row:  # as the row above
+            above = first[row] - 1
+            seen_s = means[above : above + 1] if not ends_later[row - 1] and known[above] else rest[row - 1 : row]
+        rest[row] = cost[row] / steps[row] if cost[row] > 0 else median(seen_s) if len(seen_s) else np.nan
+    left_s = np.where(steps > shown, (steps - shown) * rest, 0.0)
+    took_s = np.full(len(ends) + 1, np.nan)
+    later = np.flatnonzero(held & (np.arange(len(steps)) > 0))
+    took_s[later - 1] = covers[first[later]] * (means[first[later]] - rest[later]) - left_s[later - 1]
+    own_ends = ends[ends_later[: len(ends)]]
+    columns = {
+        "line": np.concatenate((line[places], line[own_ends])),
+        "number": np.concatenate((offset[lap] + done, offset[1:][ends_later[: len(ends)]])).astype(np.int64),
+        "time_s": np.concatenate((np.where(known, means, rest[lap]), rest[ends_later])),
+        "loss": np.concatenate((told.loss[places], told.loss[own_ends])),
+    }
+    timed = columns["time_s"] > 0
+    if not timed.any():
+        return False
+    records.add_rows(**{name: column[timed] for name, column in columns.items()})
+    took_s = np.where(took_s > 0, took_s, np.nan)[: len(ends)]
+    at = offset.astype(np.int64)
+    records.add_events(Evaluation, line[ends], at=at[1:], val_loss=told.val_loss[ends], took_s=took_s)
+    saves = np.flatnonzero(told.saved > 0)
+    records.add_events(Checkpoint, line[saves], at=at[np.searchsorted(ends, saves)])
+    planned = offset[lap] + done - 1 + told.left_s[speeds] / means
+    planned = planned[(told.left_s[speeds] >= 0) & bounds.ITERATION.mask(planned)]
+    if len(planned):
+        end = median(planned)
+        epochs = end / told.steps[ends[-1]] if len(ends) else np.nan
+        last = int(round(epochs) * told.steps[ends[-1]]) if epochs >= 0.5 else round(end)
+        records.events.append(Fact(int(columns["line"][timed].min()), "max_iters", last))
+    return True
 
 
 FORMAT = _TimeSeries(
@@ -191,7 +159,10 @@ Validation loss decreased (inf --> 1.012346).  Saving model ...
         Line("{any}Early stopping{end}", sets={"ended": "by plan", OVER: "*"}),
         Line("{any}\\>testing : ", sets={"ended": "by plan", OVER: "*"}),
     ),
-    own=(_SPEED, _COST, _SAVED),
+    tables=(
+        Kept(_ROWS, (_SPEED, _COST), _NAMES),
+        Kept(_ROWS, (_SAVED,), tuple(1.0 if name == "saved" else name for name in _NAMES)),
+    ),
     events_first=False,
     traits=Traits(may_evaluate=True, shows_events=True, levers=Levers(
         batch="--batch_size", workers="--num_workers", precision="--use_amp",

@@ -14,10 +14,9 @@ from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, w
 from stepwatch.readers.formats.running import Laps, lap_times
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records
-from stepwatch.readers.text.block import Block, Floats, Ints
+from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import alike
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import Fact, Levers, Timing, Traits
 
 _DIGITS = {"time": 0.0005, "rate": 0.005}
@@ -44,26 +43,11 @@ _LINES, _PASSES = "lines", "passes"
 
 
 class _Timm(LineFormat):
-    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        for _, lines, found in alike(block, left, (_EVALUATION,)):
-            records.keep(_PASSES, numbers[lines], found["done"], found["total"], found["mean"])
-            left = block.without(left, lines)
-        super().read_block(block, left, numbers, records)
-
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        unknown = np.full(len(lines), np.nan)
-        columns = (found.get(name, unknown) for name in ("rate", "data", "loss", "stamp_s"))
+        columns = (found.get(name, np.nan) for name in ("rate", "data", "loss", "stamp_s"))
         records.keep(_LINES, lines, found["epoch"], found["done"], found["total"], found["mean"], *columns)
         if "last_epoch" in found:
             records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
-
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        found = _EVALUATION.find(rest)
-        if found is None:
-            return super().read_event(rest, prefix, number, records)
-        values = found.values()
-        records.keep_row(_PASSES, number, values["done"], values["total"], values["mean"])
-        return True
 
     def finish(self, first_line: int, records: Records) -> None:
         table = records.take_table(_LINES, 9)
@@ -131,7 +115,7 @@ Test: [  48/48]  Time: 0.131 (0.201)  Loss:   4.117 ( 4.020)  Acc@1:  20.518 ( 2
         Line("{any}loaded checkpoint '{resume:quoted}'"),
         Line("{any}number of params: {n_params}{end}"),
     ),
-    own=(_EVALUATION,),
+    tables=(Kept(_PASSES, (_EVALUATION,), ("done", "total", "mean")),),
     events_first=False,
     traits=Traits(may_evaluate=True, levers=Levers(
         evaluate_every="--val-interval", other_units=True, batch="--batch-size", accumulation="--grad-accum-steps",

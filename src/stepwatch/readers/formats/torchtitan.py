@@ -43,7 +43,7 @@ _SIZES = Line(
     "<sequence;maximum context> length {length}, total steps {last}"
 )
 _MESH = Line("Building {any}device mesh with ")
-_PARALLEL = Pattern(r"\b(?P<name>pp|dp_replicate|dp_shard|cp|tp)=(?P<degree>\d{1,15})")
+_PARALLEL = Pattern(r"\b(?:pp|dp_replicate|dp_shard|cp|tp)=(\d{1,15})")
 _OLD_MESH = Pattern(r"Building (?:an? )?\d-D device mesh with \[[^\]]*\], \[(?P<degrees>[\d, ]*)\]")
 
 
@@ -53,16 +53,27 @@ class _Torchtitan(LineFormat):
         if "tflops" in found:
             records.keep(_WORK, lines, found["tflops"] / np.maximum(found["tokens_per_s"], 1))
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        told = _sizes(rest)
-        if not told:  # the number of cards: the product of all ways to divide the work
-            degrees = [int(found["degree"]) for found in _PARALLEL.finditer(rest)]
-            old = _OLD_MESH.match(rest)
-            if old is not None:
-                degrees = [int(part) for part in old["degrees"].split(",") if part.strip()]
-            told = {"world_size": float(math.prod(degrees))} if degrees else {}
+    def add_event(
+        self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
+    ) -> bool:
+        if statement is not _SIZES:
+            return super().add_event(statement, values, stamp, number, records)
+        told = {"block_size": values["length"], "max_iters": values["last"]}
+        told["tokens_per_iter"] = values.get("tokens") or values["batch"] * values["length"]
+        if values.get("local"):
+            told |= {"batch_size": values["local"], "gradient_accumulation_steps": values["batch"] // values["local"]}
+            told["ranks"] = told["gradient_accumulation_steps"] // max(values.get("accumulation", 1.0), 1.0)
         records.events += [Fact(number, name, value, header=name == "tokens_per_iter") for name, value in told.items()]
-        return bool(told) or super().read_event(rest, prefix, number, records)
+        return True
+
+    def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
+        """With the number of cards: the product of all ways to divide the work."""
+        old = _OLD_MESH.match(rest)
+        listed = old["degrees"].split(",") if old is not None else _PARALLEL.compiled.findall(rest)
+        degrees = [int(degree) for degree in listed if degree.strip()]
+        if degrees:
+            records.events.append(Fact(number, "world_size", float(math.prod(degrees))))
+        return super().read_settings(rest, line, number, records) or bool(degrees)
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
@@ -86,20 +97,6 @@ class _Torchtitan(LineFormat):
         cards = next((fact.value for fact in told if isinstance(fact, Fact) and fact.name == "world_size"), 1.0)
         rows = replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)  # that of one card is printed
         records.replace_rows(rows.take(timed))
-
-
-def _sizes(line: str) -> dict[str, float]:
-    """What the trainer says of its batches, in the settings' names."""
-    found = _SIZES.find(line)
-    if found is None:
-        return {}
-    size = found.values()
-    told = {"block_size": size["length"], "max_iters": size["last"]}
-    told["tokens_per_iter"] = size.get("tokens") or size["batch"] * size["length"]
-    if size.get("local"):
-        told |= {"batch_size": size["local"], "gradient_accumulation_steps": size["batch"] // size["local"]}
-        told["ranks"] = told["gradient_accumulation_steps"] // max(size.get("accumulation", 1.0), 1.0)
-    return told
 
 
 def _once(rows: Iterations, starts: Ints) -> Iterations:

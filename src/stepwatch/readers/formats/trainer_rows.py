@@ -141,8 +141,7 @@ class TrainerRows:
             told = np.unique(part.told[:, 2])
             planned = {float(fact.value) for fact in self._facts.get("max_iters", []) if begin < fact.line <= end}
             part.total = planned | {last for last in told.tolist() if last > 0} or self.total
-            for name in ("_steps_done", "_rows_at"):
-                part.__dict__.pop(name, None)
+            part.__dict__.pop("_steps_done", None)
             own = [*part.losses[:1, 0], *part.summaries[:1, 0]]
             if len(edges) > 2 and own:
                 line = int(min(own))
@@ -178,21 +177,17 @@ class TrainerRows:
                 epochs = whole if whole - seen[-1] < median(np.diff(seen)) else math.nan
             steps = self._last_at(begun) if len(bare.line) else self._steps_in_all()
             per_epoch = steps / epochs if steps and epochs > 0 else math.nan
-            if told:
-                per_epoch += self._batches_over(self._planned_epochs[told - 1].line, per_epoch)
+            names = ("examples", "whole_batch", "micro_steps") if told else ()
+            sizes = [self._stated(self._planned_epochs[told - 1].line, name) for name in names]
+            if told and all(sizes):  # batches beyond the planned steps of an epoch go into a step of the next
+                examples, whole_batch, micro = map(float, filter(None, sizes))
+                batches = math.ceil(examples * micro / whole_batch)
+                per_epoch += batches % micro / micro if batches // micro == per_epoch else 0.0
         lines, places = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
         by_place = _by_place(lines, bare)
         late = _late(by_place, places, places * per_epoch)
         in_pages = _in_pages(by_place, places, per_epoch)
         return bare._replace(per_epoch=per_epoch, late=late, in_pages=in_pages)
-
-    def _batches_over(self, line: int, per_epoch: float) -> float:
-        """The part of a step that an epoch has beyond its planned ones: batches that go into a step of the next."""
-        examples, whole, micro = (self._stated(line, name) for name in ("examples", "whole_batch", "micro_steps"))
-        if not (examples and whole and micro):
-            return 0.0
-        batches = math.ceil(examples * micro / whole)
-        return batches % micro / micro if batches // micro == per_epoch else 0.0
 
     # --- which bar, which clock ---
 
@@ -428,11 +423,15 @@ class TrainerRows:
         at = self._numbers(rows[:, 0], rows[:, 1], process)
         at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], self._after_long_rows(at, rows, process))
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
-        for row in np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist():
-            # LLaMA-Factory shows no cost, but the clock before and after it.
-            told = self._rows_at.get(at[row], [])
-            place = bisect_left(told, rows[row, 0], key=lambda each: float(self.told[each, 0])) - 1
-            since = rows[row, 5] - self.told[told[place], 3] if place >= 0 else math.nan
+        # LLaMA-Factory shows no cost, but the clock before and after it.
+        clocked = np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist()
+        above: dict[float, list[tuple[float, float]]] = {}
+        for line, number, _, clock, *_ in self.told.tolist() if clocked else ():
+            above.setdefault(number, []).append((line, clock))
+        for row in clocked:
+            told = above.get(at[row], [])
+            place = bisect_left(told, (rows[row, 0],)) - 1
+            since = rows[row, 5] - told[place][1] if place >= 0 else math.nan
             rows[row, 4] = since if since > 0 else math.nan
         losses, seconds, stamps = (_known(rows[:, column]) for column in (3, 4, 6))
         ended = max(process.of(self.summaries)[:, 0], default=math.inf)
@@ -467,14 +466,6 @@ class TrainerRows:
             if excess[longest] > rows[row, 4] / 2:
                 placed[row] = process.number[longest]
         return placed if bool((np.diff(placed) > 0).all()) else at
-
-    @cached_property
-    def _rows_at(self) -> dict[float, list[int]]:
-        """The rows of what was printed, by their iteration."""
-        rows: dict[float, list[int]] = {}
-        for row, number in enumerate(self.told[:, 1].tolist()):
-            rows.setdefault(number, []).append(row)
-        return rows
 
     # --- no bar at all ---
 

@@ -17,10 +17,9 @@ from stepwatch.readers.formats.lightning import EPOCHS, BarRows
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import NOTHING, Untimed
 from stepwatch.readers.records import ANNOUNCED, OVER, Records
-from stepwatch.readers.text.block import Block
+from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import alike
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
 from stepwatch.units import HOUR_S
 
@@ -50,39 +49,24 @@ class _Ultralytics(LineFormat):
         """Not what its statements have alike, a slash: any text has many."""
         return (b"%",)
 
-    def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        for _, lines, found in alike(block, left, _VALIDATIONS):
-            _keep_pass(records, numbers[lines], found)
-            left = block.without(left, lines)
-        super().read_block(block, left, numbers, records)
-
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        unknown = np.full(len(lines), np.nan)
-        records.keep(_BARS, lines, found["epoch"], found["number"], found["last"], _seconds(found), unknown, unknown)
+        records.keep(_BARS, lines, found["epoch"], found["number"], found["last"], _seconds(found), np.nan, np.nan)
         records.keep("loss", lines, np.where(np.isnan(found["loss"]), np.inf, found["loss"]))
         records.keep(EPOCHS, lines, found["end_epoch"])
 
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        completed, begun = _COMPLETED.find(rest), _BEGUN.find(rest)
-        if begun is not None:
-            records.keep_row(_LENGTHS, number, begun.values()["epochs"])
-            return False  # it is a header too
-        if _CLOSING.fits(rest):
-            records.events.append(Fact(number, ANNOUNCED, rest.strip()))
-            return True
-        if completed is not None:
-            values = completed.values()
-            records.keep_row(_ENDS, number, values["epochs"], values["hours"] * HOUR_S)
-            records.events.append(Fact(number, OVER, True))
-            return True
-        cut = _WITHOUT_BAR.find(rest)
-        if cut is not None:
-            records.keep_row(_CUTS, number, cut.values()["epoch"])
-            return True
-        found = next((found for line in _VALIDATIONS if (found := line.find(rest)) is not None), None)
-        if found is not None:
-            _keep_pass(records, np.array([number]), {name: np.array([v]) for name, v in found.values().items()})
-        return found is not None
+    def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
+        if statement in _VALIDATIONS:
+            records.keep(_PASSES, lines, found["number"], found["last"], _seconds(found), np.nan, np.nan)
+            return np.ones(len(lines), bool)
+        if statement is _COMPLETED:
+            records.events += [Fact(line, OVER, True) for line in lines.tolist()]
+        return super().add_events(statement, lines, found, records)
+
+    def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
+        if not _CLOSING.fits(rest):
+            return super().read_settings(rest, line, number, records)
+        records.events.append(Fact(number, ANNOUNCED, rest.strip()))
+        return True
 
     def finish(self, first_line: int, records: Records) -> None:
         bars, ends = records.take_table(_BARS, 7), records.take_table(EPOCHS, 2)
@@ -125,7 +109,7 @@ class _Ultralytics(LineFormat):
         records.events += [
             Fact(fact.line, "patience_iters", int(fact.value * bars[-1, 3])) for fact in told_patience if fact.value > 0
         ]
-        for line, epochs, seconds in totals.tolist():
+        for line, epochs, hours in totals.tolist():
             last = int(np.searchsorted(rows.line, line)) - 1
             if last < 0:
                 continue
@@ -133,17 +117,12 @@ class _Ultralytics(LineFormat):
             above = np.concatenate((lengths[:, 0], totals[:, 0]))
             begun = above[above < line].max(initial=-1.0)
             if len(np.unique(bars[(bars[:, 0] > begun) & (bars[:, 0] < line), 1])) == epochs:  # none is cut off
-                facts["reported_s"] = seconds
+                facts["reported_s"] = hours * HOUR_S
             records.events += [Fact(int(rows.line[last]), name, value) for name, value in facts.items()]
             behind = passes[final & (before == np.searchsorted(bars[:, 0], line))]
             if len(behind):
                 at, took = int(rows.number[last]) + 1, float(behind[-1, 3])
                 records.events.append(Evaluation(line=int(behind[0, 0]), at=at, took_s=took))
-
-
-def _keep_pass(records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-    unknown = np.full(len(lines), np.nan)
-    records.keep(_PASSES, lines, found["number"], found["last"], _seconds(found), unknown, unknown)
 
 
 def _seconds(found: dict[str, Floats]) -> Floats:
@@ -176,7 +155,12 @@ Starting training for 50 epochs...
        2/50      5.87G      1.256     0.8025     0.9696         10        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.1s""",
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
     settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
-    own=(*_VALIDATIONS, _COMPLETED, _CLOSING, _WITHOUT_BAR),
+    tables=(
+        Kept(_LENGTHS, (_BEGUN,), ("epochs",)),
+        Kept(_ENDS, (_COMPLETED,), ("epochs", "hours")),
+        Kept(_CUTS, (_WITHOUT_BAR,), ("epoch",)),
+    ),
+    own=(_CLOSING, *_VALIDATIONS),
     untimed=(
         Untimed(
             _CUT,

@@ -7,10 +7,7 @@ taken out of the step.
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import replace
-from itertools import repeat
 
 import numpy as np
 
@@ -20,20 +17,18 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, median
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Kinds, Records
-from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
+from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, read_number
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import ONE_DIGIT
+from stepwatch.readers.text.shape import ONE_DIGIT, Literal, Until
 from stepwatch.readers.text.stamps import clocks_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Traits
 
 _TIMED = b"timing_s/step:"
-_STEP = Pattern(rb"(?<![\w/])step:(\d{1,12}) - ")
-_VALUE = rb":(?:np\.\w{1,12}\()?([-+]?[\d.]{1,30}(?:[eE][-+]?\d{1,3})?)"
-_PARTS = Pattern(rb"timing_s/(\w{1,60})" + _VALUE)
-_ONE = Pattern(_VALUE)
-_BESIDE = frozenset({b"start_profile", b"stop_profile"})
-_TESTING, _SAVING = "testing", "save_checkpoint"
+_STEP = Pattern(rb"step:(?<![\w/]step:)(\d{1,12}) - ")
+_WANTED = np.array([int.from_bytes(name, "little") for name in (b"timing_s", b"perf/tot", b"perf/thr", b"actor/pg")])
+_PART_OF_STEP = Pattern(r"timing_s/\w{1,60}")  # not those of a part, which have a name of two parts
+_TIMING, _BESIDE = "timing_s/", ("timing_s/start_profile", "timing_s/stop_profile")
 _PART, _CARDS = "part/", "cards"
 
 
@@ -47,13 +42,45 @@ class _Verl(LineFormat):
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
         """Lines of steps are longer than a pattern looks at, and their parts have any name."""
-        lines = block.holding(left, (b"step:",))
-        found = [_STEP.search(line) for line in block.lines(lines)]
-        lines = lines[[each is not None for each in found]]
-        steps = [each for each in found if each is not None]
-        stamps = _stamps(block, lines, steps)
-        read = map(_read_step, steps, numbers[lines].tolist(), stamps.tolist(), repeat(records))
-        super().read_block(block, block.without(left, lines[list(read)]), numbers, records)
+        steps = [step for step in _STEP.finditer(block.text) if int(step[1]) <= LARGEST_KEPT]
+        begins = np.array([step.start() for step in steps], np.int64)
+        rows, first = np.unique(np.searchsorted(block.starts, begins, side="right") - 1, return_index=True)
+        begins, at = begins[first], np.array([int(step[1]) for step in steps], np.int64)[first]
+        told = _figures(block, begins, block.ends[rows])
+        unknown = np.full(len(rows), np.nan)
+        whole, testing, saving, tokens, per_s, loss = (
+            told.pop(name, unknown)
+            for name in (
+                *("timing_s/step", "timing_s/testing", "timing_s/save_checkpoint"),
+                *("perf/total_num_tokens", "perf/throughput", "actor/pg_loss"),
+            )
+        )
+        parts = {
+            name.removeprefix(_TIMING): took
+            for name, took in told.items()
+            if _PART_OF_STEP.fullmatch(name) and name not in _BESIDE
+        }
+        lines, stamp_s, tested, timed = numbers[rows], _stamps(block, rows, begins), ~np.isnan(testing), whole > 0
+        for kind, known, took_s in (
+            (Evaluation, tested | np.array([b" - val" in line for line in block.lines(rows)], bool), testing),
+            (Checkpoint, ~np.isnan(saving), saving),
+        ):
+            records.add_events(kind, lines[known], at=at[known], took_s=took_s[known], stamp_s=stamp_s[known])
+        step = whole - np.nan_to_num(saving)
+        inside = np.nansum([unknown, *parts.values()], axis=0)
+        step -= np.where(np.abs(inside + testing - step) < np.abs(inside - step), testing, 0.0)
+        columns = {
+            "number": at, "time_s": np.maximum(step, 1e-6), "loss": loss, "reported_tokens_per_s": tokens / whole,
+            "stamp_s": stamp_s, "line": lines,
+        }  # fmt: skip
+        records.add_rows(**{name: column[timed] for name, column in columns.items()})
+        for name, took in parts.items():
+            known = timed & ~np.isnan(took)
+            records.keep(_PART + name, lines[known], took[known])
+        cards = tokens / (per_s * whole)
+        known = timed & (per_s > 0) & (cards >= 0.5) & (cards <= bounds.SETTINGS["world_size"].high)
+        records.keep(_CARDS, lines[known], cards[known])
+        super().read_block(block, block.without(left, rows[timed | tested | (at == 0)]), numbers, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
@@ -62,70 +89,48 @@ class _Verl(LineFormat):
             records.events.append(Fact(line=int(cards[0, 0]), name="world_size", value=round(median(cards[:, 1])) or 1))
 
 
-def _stamps(block: Block, lines: Ints, steps: list[re.Match[bytes]]) -> Floats:
+def _figures(block: Block, begins: Ints, ends: Ints) -> dict[str, Floats]:
+    """The figures that are read, of the lines that begin and end here, by name; nan where a line has none."""
+    colons, gaps = (np.flatnonzero(block.octets == ord(mark)) for mark in ": ")
+    rows = np.searchsorted(begins, colons, side="right") - 1
+    inside = (rows >= 0) & (colons < np.append(ends, 0)[rows])
+    rows, colons = rows[inside], colons[inside]
+    starts = gaps[np.searchsorted(gaps, colons) - 1] + 1 if len(gaps) else colons
+    wanted = np.isin(block.words[starts], _WANTED)
+    rows, colons, starts = rows[wanted], colons[wanted], starts[wanted]
+    wrapped, _, _ = Literal(b"np.").apply(block, colons + 1, colons)  # np.float64(1.5)
+    places = colons + 1
+    places[wrapped] = Until(ord("(")).apply(block, places[wrapped], ends[rows[wrapped]])[1] + 1
+    fits, _, values = read_number(block, places)
+    names: dict[bytes, int] = {}
+    spans = zip(starts.tolist(), colons.tolist(), strict=True)
+    name = np.array([names.setdefault(block.text[start:end], len(names)) for start, end in spans], np.int64)
+    told = {}
+    for key, number in names.items():
+        own = fits & (name == number)
+        if key.startswith(b"timing_s/"):
+            own &= (values >= 0) & (values <= LONGEST_TIME_S)
+        told[key.decode("utf-8", UNDECODED)] = column = np.full(len(begins), np.nan)
+        column[rows[own]] = values[own]
+    return told
+
+
+def _stamps(block: Block, rows: Ints, begins: Ints) -> Floats:
     """The clocks in front of the steps: all at once of those that begin alike."""
     heads: dict[bytes, list[int]] = {}
-    for place, step in enumerate(steps):
-        heads.setdefault(step.string[: step.start()].translate(ONE_DIGIT), []).append(place)
-    stamps = np.full(len(lines), np.nan)
+    for place, (start, begin) in enumerate(zip(block.starts[rows].tolist(), begins.tolist(), strict=True)):
+        heads.setdefault(block.text[start:begin].translate(ONE_DIGIT), []).append(place)
+    stamps = np.full(len(rows), np.nan)
     for head, places in heads.items():
         if b":" in head:
-            prefix = strip_prefix(steps[places[0]].string[:200].decode("utf-8", UNDECODED))[1]
-            stamps[places] = clocks_of(block, block.starts[lines[places]], prefix)
+            prefix = strip_prefix(block.line(rows[places[0]])[:200].decode("utf-8", UNDECODED))[1]
+            stamps[places] = clocks_of(block, block.starts[rows[places]], prefix)
     return stamps
-
-
-def _read_step(found: re.Match[bytes], number: int, stamp: float, records: Records) -> bool:
-    line, at, begin = found.string, int(found[1]), found.end()
-    if at > LARGEST_KEPT:
-        return False
-    parts = {
-        name.decode(): took
-        for name, text in _PARTS.compiled.findall(line, begin)
-        if 0 <= (took := _float(text)) <= LONGEST_TIME_S and name not in _BESIDE
-    }
-    whole, testing = parts.pop("step", 0.0), parts.pop(_TESTING, None)
-    saving, clock = parts.pop(_SAVING, None), None if math.isnan(stamp) else stamp
-    if testing is not None or b" - val" in line or line.startswith(b"val", begin):
-        records.events.append(Evaluation(line=number, at=at, took_s=testing, stamp_s=clock))
-    if saving is not None:
-        records.events.append(Checkpoint(line=number, at=at, took_s=saving, stamp_s=clock))
-    if not whole:
-        return testing is not None or at == 0
-    step = whole - (saving or 0.0)
-    inside = sum(parts.values())
-    if testing is not None and abs(inside + testing - step) < abs(inside - step):
-        step -= testing
-    tokens, per_s, loss = (
-        _value(line, name) for name in (b"perf/total_num_tokens", b"perf/throughput", b"actor/pg_loss")
-    )
-    records.add_row(
-        line=number, number=at, time_s=max(step, 1e-6), loss=loss, reported_tokens_per_s=tokens / whole, stamp_s=stamp
-    )
-    for name, took in parts.items():
-        records.keep_row(_PART + name, number, took)
-    if per_s * whole > 0 and 0.5 <= tokens / (per_s * whole) <= bounds.SETTINGS["world_size"].high:
-        records.keep_row(_CARDS, number, tokens / (per_s * whole))
-    return True
-
-
-def _value(line: bytes, name: bytes) -> float:
-    at = line.find(name + b":")
-    found = _ONE.match(line, at + len(name)) if at >= 0 else None
-    return _float(found[1]) if found is not None else np.nan
-
-
-def _float(text: bytes) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return np.nan
 
 
 def _complete(run: Run, told: Kinds, records: Records) -> Run:
     """The run with the parts of its steps."""
-    names = [name for name in records.table_rows if name.startswith(_PART)]
-    tables = {name.removeprefix(_PART): records.table(name, 2) for name in names}
+    tables = {name.removeprefix(_PART): records.table(name, 2) for name in records.tables if name.startswith(_PART)}
     lines = run.iterations.line
     return replace(run, parts={name: at_lines(lines, *table.T) for name, table in tables.items()})
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -159,13 +159,15 @@ def _counts_epochs(history: list[dict[str, object]], config: dict[str, object]) 
     """Whether there is one row for each epoch: how long a step takes cannot be known from them."""
     if _epochs(history):
         return True
+    planned = _planned(config)
+    if planned is None:
+        return False
     named = {key for key in _keys(history) if "loss" in key.lower()}
     losses = [row for row in history if not named.isdisjoint(row)]
     if len(losses) > 1 and all(isinstance(row.get("epoch"), (int, float)) for row in losses):
         return False
-    planned = _planned(config)
     last = losses[-1].get(_ROW) if losses else None
-    return planned is not None and isinstance(last, (int, float)) and last <= planned
+    return isinstance(last, (int, float)) and last <= planned
 
 
 def _planned(config: dict[str, object]) -> int | None:
@@ -177,7 +179,9 @@ def _planned(config: dict[str, object]) -> int | None:
 def _epochs(history: list[dict[str, object]]) -> list[int | None]:
     """The epoch of each row; none where no key counts them, or the loss is logged more often."""
     keys = _keys(history)
-    key = next((key for key in keys if key.lower() == "epoch"), "")
+    key = next((key for key in keys if key.lower() == "epoch"), None)
+    if key is None:
+        return []
     told = [row.get(key) for row in history]
     known = [epoch for epoch in told if isinstance(epoch, (int, float))]
     losses = {name for name in keys if "loss" in name.lower() and not EVALUATION.search(name)}
@@ -202,15 +206,14 @@ class _Column(NamedTuple):
     values: Floats
 
     @classmethod
-    def of(cls, rows: list[int], values: list[object]) -> _Column:
-        if {*map(type, values)} != {float}:  # most are
-            kept = [
-                (row, value)
-                for row, value in zip(rows, values, strict=True)
-                if type(value) is float or (type(value) is int and abs(value) < 1e300)
-            ]
+    def of(cls, rows: list[int], values: list[Any]) -> _Column:
+        if not {*map(type, values)} <= {float, int}:  # most are numbers
+            kept = [(row, value) for row, value in zip(rows, values, strict=True) if type(value) in (float, int)]
             rows, values = [row for row, _ in kept], [value for _, value in kept]
-        return cls(np.array(rows, np.int64), np.array(values, np.float64))
+        try:
+            return cls(np.array(rows, np.int64), np.array(values, np.float64))
+        except OverflowError:  # of a whole number
+            return cls.of(rows, [str(value) if abs(value) > 1e300 else value for value in values])
 
 
 def _columns(history: list[dict[str, object]]) -> dict[str, _Column]:

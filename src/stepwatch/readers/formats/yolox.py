@@ -14,8 +14,7 @@ from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import Checkpoint, Fact, Levers, Timing, Traits
 
 _STEP = Line(
@@ -29,20 +28,9 @@ _LINES, _SAVES, _RESULTS = "lines", "saves", "results"
 
 class _Yolox(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        unknown = np.full(len(lines), np.nan)
-        columns = (found.get(name, unknown) for name in ("data", "loss", "stamp_s"))
+        columns = (found.get(name, np.nan) for name in ("data", "loss", "stamp_s"))
         records.keep(_LINES, lines, found["epoch"] - 1, found["done"], found["total"], found["time_s"], *columns)
         records.events.append(Fact(int(lines[0]), EPOCHS, int(found["last_epoch"][0])))
-
-    def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        if _SAVED.fits(rest):
-            stamp = stamp_of(prefix)
-            records.keep_row(_SAVES, number, np.nan if stamp is None else stamp)
-        elif _EVALUATED.fits(rest):
-            records.keep_row(_RESULTS, number)
-        else:
-            return super().read_event(rest, prefix, number, records)
-        return True
 
     def finish(self, first_line: int, records: Records) -> None:
         table = records.take_table(_LINES, 8)
@@ -96,7 +84,7 @@ data_time: 0.001s, total_loss: 21.7, iou_loss: 2.3, l1_loss: 0.0, lr: 8.772e-07,
         Line("{any}Training start...", header=True, sets={"begun": "training"}),
         Line("{any}Training of experiment is done ", sets={"ended": "by plan", OVER: "*"}),
     ),
-    own=(_SAVED, _EVALUATED),
+    tables=(Kept(_SAVES, (_SAVED,), ("stamp_s",)), Kept(_RESULTS, (_EVALUATED,))),
     traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, levers=Levers(
         evaluate_every="eval_interval", other_units=True, batch="-b", workers="data_num_workers",
         log_every="print_interval", precision="--fp16",

@@ -26,9 +26,10 @@ Further arguments of `Line` are pieces that stand anywhere behind the first, in 
 A `LineFormat` (line_format.py) says what its lines become: `iterations`, `evaluations` (fields at, train_loss,
 val_loss, took_s, took_ms), `checkpoints` (at, took_s, took_ms) and `settings` (settings by their names, `gpu_text`;
 `header=True` where a process prints it once at its start, `opening=True` where only this trainer prints it,
-`sets={"dtype": "bfloat16"}` for what the line means, `scale=1e9` for its unit). Lines that need code are listed under
-`own` and read in `read_event`; iterations that need more than their columns in `add`, which is given the fields as
-arrays whether the lines were read one by one or together; both call `super()`.
+`sets={"dtype": "bfloat16"}` for what the line means, `scale=1e9` for its unit). Lines whose fields a format needs once
+all is read are `tables`: `Kept("passes", (line,), ("done", "total"))`. Lines that need code are listed under `own` and
+read in `add_event`, or in `add_events` by columns; iterations that need more than their columns in `add`. Columns are
+arrays whether the lines were read one by one or together; all of these call `super()`.
 
 From the statement follow the pattern for single lines, the letters that are searched for before any pattern is tried,
 the mark by which a log is recognised and a line is named that nearly fits (the letters beside its time), and the shape

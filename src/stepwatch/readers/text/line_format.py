@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
     "tokens_per_s": ("reported_tokens_per_s", 1.0), "stamp_s": ("stamp_s", 1.0),
 }  # fmt: skip
 """The column of iterations that a field of a line goes to, and its unit in it."""
-_CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
+CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 _CARD_LETTERS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _TEXTS = ("any", "rest", "name", "word", "quoted")
 
@@ -38,10 +38,19 @@ def read_surroundings(rest: str, prefix: str, number: int, records: Records) -> 
     if fault is not None:
         records.events.append(fault)
         return True
-    if _CARD.search(rest[:300]):
+    if CARD.search(rest[:300]):
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
         return True
     return False
+
+
+class Kept(NamedTuple):
+    """Lines that become rows of a table in the records, which the format makes something of when all is read."""
+
+    name: str
+    lines: tuple[Line, ...]
+    columns: tuple[str | float, ...] = ()
+    """Behind the number of the line: its fields, `stamp_s`, or a number that is the same for all of these lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +70,7 @@ class LineFormat:
     """Fields are settings by name, or `gpu_text` and other facts; a header marks a process start."""
     timeless: tuple[Line, ...] = ()
     """Steps of a stage that prints no times: named to the user as lines that are not understood."""
+    tables: tuple[Kept, ...] = ()
     own: tuple[Line, ...] = ()
     """Lines that the format reads by code of its own, in `add_event` or `read_event`."""
     events_first: bool = True
@@ -97,7 +107,7 @@ class LineFormat:
         return tuple(dict.fromkeys(mark for line in self.iterations for mark in line.marks))
 
     @cached_property
-    def _marks_of_time(self) -> tuple[str, ...]:
+    def marks_of_time(self) -> tuple[str, ...]:
         return tuple(mark.decode() for line in self.iterations for mark in line.marks_of_time)
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -141,14 +151,23 @@ class LineFormat:
 
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
-        lines = (*self.evaluations, *self.checkpoints, *self.settings, *self.timeless, *self.own)
+        lines = (*self._events, *self.settings, *self.timeless)
         return tuple(dict.fromkeys((*self._marks, *(line.letters for line in lines), *FAULT_LETTERS, *_CARD_LETTERS)))
+
+    @cached_property
+    def _tables(self) -> Mapping[Line, Kept]:
+        return {line: table for table in self.tables for line in table.lines}
+
+    @cached_property
+    def _events(self) -> tuple[Line, ...]:
+        return (*self._tables, *self.own, *self.evaluations, *self.checkpoints)
 
     @cached_property
     def together(self) -> tuple[Line, ...]:
         """Lines of events that are read all at once, behind the iterations, which come first for a single line too."""
-        events = (*self.own, *self.evaluations, *self.checkpoints)
-        return (*self.iterations, *events) if events and type(self).read_event is LineFormat.read_event else ()
+        by_code = type(self).read_event is not LineFormat.read_event
+        events = [line for line in self._events if line not in self.settings]
+        return (*self.iterations, *events) if events and not by_code else ()
 
     def finish(self, first_line: int, records: Records) -> None:
         records.place(after=self.events_first, offset=self.events_offset)
@@ -195,7 +214,7 @@ class LineFormat:
             return None
         # The time in a piece of its own has a mark that other lines have too: "runtime: ", "wall clock time: ".
         headed = any(not each.pieces or each.letters.decode() in rest for each in self.iterations)
-        timed = headed and any(mark in rest for mark in self._marks_of_time)
+        timed = headed and any(mark in rest for mark in self.marks_of_time)
         if timed or any(each.fits(rest) for each in self.timeless):
             records.add_unread(number, line)  # looked like an iteration, and is none that we understand
             return None
@@ -203,19 +222,28 @@ class LineFormat:
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         """Reads one line of an event. A format that has code of its own for it is read line by line."""
-        for statement in (*self.own, *self.evaluations, *self.checkpoints):
+        for statement in self._events:
             found = statement.find(rest)
-            if found is not None and self.add_event(statement, found.values(), stamp_of(prefix), number, records):
-                return True
+            if found is not None:
+                stamp = stamp_of(prefix)
+                values = found.values() if stamp is None else {**found.values(), "stamp_s": stamp}
+                columns = {name: np.array([value]) for name, value in values.items()}
+                if self.add_events(statement, np.array([number]), columns, records)[0]:
+                    return statement not in self.settings  # else it is a header too
         return False
 
     def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
         """Adds what these lines say that fit the statement; which of them have numbers that can be."""
+        table = self._tables.get(statement)
+        if table is not None:
+            columns = [found.get(each, math.nan) if isinstance(each, str) else each for each in table.columns]
+            records.keep(table.name, lines, *columns)
+            return np.ones(len(lines), bool)
         stamps = found.pop("stamp_s").tolist() if "stamp_s" in found else [None] * len(lines)
-        columns = np.array([*found.values()]).reshape(len(found), len(lines))
+        rows = np.array([*found.values()]).reshape(len(found), len(lines)).T.tolist()
         known = [
             self.add_event(statement, dict(zip(found, values, strict=True)), stamp, number, records)
-            for number, stamp, values in zip(lines.tolist(), stamps, columns.T.tolist(), strict=True)
+            for number, stamp, values in zip(lines.tolist(), stamps, rows, strict=True)
         ]
         return np.array(known, bool)
 

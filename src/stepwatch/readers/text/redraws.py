@@ -23,7 +23,14 @@ def thinned(block: Block, first_line: int, apart_s: float) -> tuple[bytes, Ints]
     alone = (np.diff(line, prepend=-1) > 0) & (np.diff(line, append=len(block.starts)) > 0)
     alone &= octets[np.maximum(block.ends[line] - 1, 0)] == ord("]")
     line, at = line[alone], places[alone]
-    elapsed, at, fits = _clock_before(block, at)
+    # The clock, as 1:02:03 or 02:03 behind a bracket, and what stands before it.
+    seconds, at, fits = _int_before(block, at)
+    minutes, at, more = _int_before(block, at - 1)
+    hours, before, with_hours = _int_before(block, at - 1)
+    with_hours &= octets[at - 1] == ord(":")
+    at = np.where(with_hours, before, at)
+    fits &= more & (octets[at - 1] == ord("[")) & (octets[at - 2] == ord(" "))
+    elapsed = seconds + 60 * minutes + np.where(with_hours, 3600 * hours, 0)
     total, at, has_total = _int_before(block, at - 2)
     number, at, has_number = _int_before(block, at - 1)
     digits = np.searchsorted(10 ** np.arange(1, _MOST_DIGITS + 1), number, side="right") + 1
@@ -64,14 +71,3 @@ def _int_before(block: Block, at: Ints) -> tuple[Ints, Ints, np.ndarray]:
             break
         value, at, scale = value + np.where(going, digit * scale, 0), at - going, scale * 10
     return value, at, at < end
-
-
-def _clock_before(block: Block, at: Ints) -> tuple[Ints, Ints, np.ndarray]:
-    """The seconds of the clocks that end at these places, as 1:02:03 or 02:03, behind a bracket."""
-    seconds, at, fits = _int_before(block, at)
-    minutes, at, more = _int_before(block, at - 1)
-    hours, before, with_hours = _int_before(block, at - 1)
-    with_hours &= block.octets[at - 1] == ord(":")
-    at = np.where(with_hours, before, at)
-    fits &= more & (block.octets[at - 1] == ord("[")) & (block.octets[at - 2] == ord(" "))
-    return seconds + 60 * minutes + np.where(with_hours, 3600 * hours, 0), at, fits

@@ -205,3 +205,9 @@ def test_what_stands_below_a_bar_that_did_not_reach_its_end_shows_that_it_was_st
     (run,) = runs_of(bar, *behind)
     assert analyse(run).forecast.done
     assert (run.iterations.number.tolist(), [event.at for event in run.evaluations]) == ([250, 500], [250, 500])
+
+
+def test_a_bar_without_a_table_is_a_training() -> None:
+    (run,) = read(from_bytes(b"[1000/1000 16:39, Epoch 1/1]\n", "train.log"))
+    assert run.format == "hf-notebook"
+    assert run.iterations.number.tolist() == [1000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import time
@@ -20,7 +21,7 @@ from stepwatch.analysis import analyse, statistics
 from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import Known, explain
 from stepwatch.errors import StepwatchError
-from stepwatch.readers import READERS, read
+from stepwatch.readers import READERS, read, reading, records
 from stepwatch.readers.following import LiveReader
 from stepwatch.run import COLUMNS, Iterations, Run
 from stepwatch.sources import Source, normalise
@@ -124,6 +125,60 @@ def test_an_analysis_takes_less_memory_than_the_columns_of_a_long_log(
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert (peaks[1] - peaks[0]) / 200_000 < 20  # bytes a row; the columns of nanoGPT have 24
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_events_as_columns_are_what_they_are_one_by_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As of a log with more of them than are kept as objects."""
+    text = normalise(a_log(name, 30).encode())
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 2000)
+    found: list[tuple[Run, ...]] = []
+    for many in (records.MANY_EVENTS, 8):
+        monkeypatch.setattr(records, "MANY_EVENTS", many)
+        try:
+            found.append(read(Source("a.log", text), name))
+        except StepwatchError:
+            found.append(())
+    for one, other in zip(*found, strict=True):
+        assert tuple(one.evaluations) == tuple(other.evaluations)
+        assert tuple(one.checkpoints) == tuple(other.checkpoints)
+        assert one.settings == other.settings
+        assert np.array_equal(one.iterations.time_s, other.iterations.time_s, equal_nan=True)
+
+
+def nanogpt_with_events(place: int) -> str:
+    """An evaluation and a save every tenth iteration."""
+    loss = 2.0 + place % 97 / 100
+    told = (
+        f"step {place}: train loss {loss:.4f}, val loss {loss:.4f}\nsaving checkpoint to out\n"
+        if place % 10 == 0
+        else ""
+    )
+    return f"{told}iter {place}: loss {loss:.4f}, time {100 + place % 7:.2f}ms, mfu 12.34%\n"
+
+
+def mmengine_json(place: int) -> str:
+    facts = {"lr": 0.001, "data_time": 0.0123, "loss": 2.0 + place % 97 / 100, "time": 0.25 + place % 7 / 100}
+    return json.dumps(facts | {"loss_cls": 1.2345, "memory": 1234, "iter": 10 * place, "step": 10 * place}) + "\n"
+
+
+@pytest.mark.parametrize("line", [nanogpt_with_events, mmengine_json])
+def test_reading_a_long_log_takes_less_memory_than_the_log(
+    monkeypatch: pytest.MonkeyPatch, line: Callable[[int], str]
+) -> None:
+    """Without the text, which stays in its file."""
+    monkeypatch.setattr(records, "MANY_ROWS", 1 << 12)
+    monkeypatch.setattr(records, "MANY_EVENTS", 1 << 8)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 16)
+    peaks = []
+    for rows in (10_000, 30_000):
+        source = Source("a.log", "".join(map(line, range(1, rows + 1))).encode())
+        tracemalloc.start()
+        read(source)
+        peaks.append((tracemalloc.get_traced_memory()[1], len(source.text)))
+        tracemalloc.stop()
+    (small, few), (large, many) = peaks
+    assert (large - small) / (many - few) < 1.0
 
 
 # --- watched as read at once ----------------------------------------------------------------------------------------

@@ -69,8 +69,9 @@ class TrainerRows:
         self.rates = records.table("rate", 3)
         facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
         self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
-        bars = records.table("bar", 5)
-        bars = bars[np.isfinite(bars[:, 1:3]).all(axis=1)]  # without those of more steps than a training can have
+        bars = records.take_table("bar", 5)
+        counted = np.isfinite(bars[:, 1] + bars[:, 2])  # no more steps than a training can have
+        bars = bars if counted.all() else bars[counted]
         self.bars = self._training_bars(bars)
         self.evaluations = self.evaluations if len(self.evaluations) else self._evaluation_bars(bars)
         self.marks = self._marks()
@@ -99,8 +100,7 @@ class TrainerRows:
             inside = first_draws(number[piece])
             marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
             if len(inside):
-                own = line[piece][inside], number[piece][inside], elapsed[piece][inside]
-                process = self._process(_Process(begin, end, *own))
+                process = self._process(_Process(begin, end, *marks[:3]))
                 self._add_process(process, marks, len(pieces) > 1)
             begin = end
 
@@ -227,7 +227,7 @@ class TrainerRows:
         """Evaluations whose dictionaries went elsewhere: bars of another length, while that of the training goes on."""
         if not len(self.bars):
             return self.evaluations
-        others = bars[~np.isin(bars[:, 2], self.bars[:, 2])]
+        others = bars[~np.isin(bars[:, 2], np.unique(self.bars[:, 2]))]
         anew = (np.diff(others[:, 1], prepend=np.inf) < 0) | (np.diff(others[:, 2], prepend=-1) != 0)
         begins, ends = others[anew], others[np.append(anew[1:], True)] if len(others) else others
         after = np.searchsorted(self.bars[:, 0], begins[:, 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import resource
 import time
@@ -10,6 +11,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import count
 
 import numpy as np
@@ -21,7 +23,7 @@ from stepwatch.analysis import analyse, statistics
 from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import Known, explain
 from stepwatch.errors import StepwatchError
-from stepwatch.readers import READERS, read, reading, records
+from stepwatch.readers import READERS, following, read, reading, records
 from stepwatch.readers.following import LiveReader
 from stepwatch.run import COLUMNS, Iterations, Run
 from stepwatch.sources import Source, normalise
@@ -184,9 +186,15 @@ def test_reading_a_long_log_takes_less_memory_than_the_log(
 # --- watched as read at once ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("recent_bytes", [following.RECENT_BYTES, 300])
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_log_that_is_watched_gives_what_it_gives_at_once(name: str) -> None:
-    """However often somebody looks on the way."""
+def test_a_log_that_is_watched_gives_what_it_gives_at_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, recent_bytes: int
+) -> None:
+    """However often somebody looks on the way, and however soon older lines are let go."""
+    monkeypatch.setattr(following, "RECENT_BYTES", recent_bytes)
+    monkeypatch.setattr(following, "MOST_SINCE_CUT", 1)
+    monkeypatch.setattr(following, "LEAST_ALIKE", 3)
     text = normalise(a_log(name, 12).encode())
     try:
         whole: Run = read(Source("a.log", text), name)[-1]
@@ -202,3 +210,42 @@ def test_a_log_that_is_watched_gives_what_it_gives_at_once(name: str) -> None:
     assert run is not None
     assert len(run.iterations) == len(whole.iterations)
     assert np.allclose(run.iterations.time_s, whole.iterations.time_s, equal_nan=True)
+
+
+def torchtitan(place: int) -> str:
+    clock = (datetime(2026, 1, 1) + timedelta(seconds=1.7 * place)).strftime("%Y-%m-%d %H:%M:%S,123")
+    row = f"step: {place}  loss: 2.1234  memory: 45.67GiB(48.12%)  tps: {6000 + place % 7}  tflops: 300.12  mfu: 30.34%"
+    return f"[rank0]:[titan] {clock} - root - INFO - {row}\n"
+
+
+def bar_of_trainer(place: int) -> str:
+    elapsed = f"{2 * place // 3600}:{2 * place // 60 % 60:02}:{2 * place % 60:02}"
+    loss = f"{{'loss': 2.1234, 'learning_rate': 4.99e-05, 'epoch': {place / 1e4:.4f}}}\n" if place % 10 == 0 else ""
+    return f"  0%|          | {place}/100000000 [{elapsed}<999:00:00,  2.00s/it]\n{loss}"
+
+
+def keras(place: int) -> str:
+    rows = (f"{n}/500 ━━━━━━━━ {n // 50}s {19 + place % 3}ms/step - loss: 2.1234" for n in (250, 500))
+    return f"Epoch {place}/9999999\n" + "\n".join(rows) + " - val_loss: 0.3123\n"
+
+
+@pytest.mark.parametrize("line", [mmengine_json, torchtitan, bar_of_trainer, keras])
+def test_watching_a_longer_log_takes_no_more_memory_though_its_rows_are_made_of_several_lines(
+    monkeypatch: pytest.MonkeyPatch, line: Callable[[int], str]
+) -> None:
+    monkeypatch.setattr(following, "RECENT_BYTES", 1 << 15)
+    monkeypatch.setattr(following, "LEAST_ALIKE", 20)
+    lines = [line(place) for place in range(1, 6001)]
+    live, held = LiveReader("a.log"), []
+    for begin in range(0, len(lines), 500):
+        live.feed(normalise("".join(lines[begin : begin + 500]).encode()))
+        run = live.run()
+        assert run is not None
+        forgotten = [evaluation.at for evaluation in run.evaluations[:-100]]
+        live.keep(run, np.arange(len(run.iterations)) >= len(run.iterations) - 400, forgotten)
+        held.append(len(pickle.dumps((live._records, live._recent, live._older))))
+    assert max(held[6:]) < 1.1 * max(held[:6])
+    whole = read(Source("a.log", normalise("".join(lines).encode())))[-1].iterations
+    assert run.logged == len(whole)
+    assert np.array_equal(run.iterations.number[-400:], whole.number[-400:])
+    assert np.allclose(run.iterations.time_s[-400:], whole.time_s[-400:])

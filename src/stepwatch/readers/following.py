@@ -6,9 +6,10 @@ that are tidied, so that neither chatter nor length makes them grow.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +18,15 @@ from stepwatch.readers.assemble import assemble, starts_of_runs
 from stepwatch.readers.reading import SNIFFED_BYTES
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.faults import FAULT_LETTERS
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Fault, Run
+from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Fault, Inside, Iterations, Run
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
+RECENT_BYTES = 1 << 20
+"""Of a log whose rows are made of several lines so much is kept as text, up to twice as much."""
+MOST_SINCE_CUT = 8  # times as much is read before older lines are let go
+LEAST_ALIKE = 100  # rows by which the lines that are kept show that those before them are not needed
 MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
 
 
@@ -44,6 +49,11 @@ class LiveReader:
         self._inferred = Settings({})
         self._is_plain = True
         self._last_line = -1
+        self._recent = b""
+        """The last lines of a log whose rows are made of several lines, from the line with this number on."""
+        self._recent_line = 0
+        self._since_cut = 0
+        self._older: _Older | None = None
 
     @np.errstate(all="ignore")  # as reading.parse()
     def feed(self, text: bytes) -> None:
@@ -61,6 +71,8 @@ class LiveReader:
                 return
             self._reader, self._undetected = READERS[name], b""
         if text:
+            if not self._is_plain:
+                self._remember(text)
             self._reader.parse(text, self._line, self._records)
             self._line += text.count(b"\n")
 
@@ -79,16 +91,26 @@ class LiveReader:
         self._given_out = len(records.events)
         # Whether finishing leaves the rows as they were read; a last line that was held back may follow them.
         rows, whole = records.iterations(), finished.iterations()
-        self._is_plain = (len(rows) > 0 or not len(whole)) and all(
-            np.array_equal(getattr(rows, name), getattr(whole, name)[: len(rows)], equal_nan=True)
-            for name in ("line", "time_s")
+        self._is_plain = (
+            self._older is None
+            and (len(rows) > 0 or not len(whole))
+            and all(
+                np.array_equal(getattr(rows, name), getattr(whole, name)[: len(rows)], equal_nan=True)
+                for name in ("line", "time_s")
+            )
         )
         if self._is_plain:
             run = self._plain_run(self._reader)
-        else:  # its rows are made of all that was read: nothing of it can be let go
-            *past, run = assemble(finished, self._reader, self.name)
-            over = [each for each in past if len(each.iterations)]
-            self.past, self.ended = over[-MOST_PAST_RUNS:], len(over)
+        else:
+            runs = [*assemble(finished, self._reader, self.name)]
+            past, ended = [], 0
+            if self._older is not None:
+                runs, past, ended = self._older.before(runs), self._older.past, self._older.ended
+            *others, run = runs
+            over = [each for each in others if len(each.iterations)]
+            self.past, self.ended = [*past, *over][-MOST_PAST_RUNS:], ended + len(over)
+            if self._since_cut > MOST_SINCE_CUT * RECENT_BYTES:  # many lines may make few rows
+                self._let_go(run, np.ones(len(run.iterations), bool), set())
         self._last_line = int(run.iterations.line.max(initial=-1))
         return run if len(run.iterations) or run.has_header or run.faults else None
 
@@ -137,6 +159,7 @@ class LiveReader:
     def keep(self, run: Run, rows: np.ndarray, forgotten: Iterable[int] = ()) -> None:
         """Of the run as it was given out only these rows; and no events of the forgotten iterations."""
         if not self._is_plain:
+            self._let_go(run, rows, set(forgotten))
             return
         whole = self._records.iterations()
         kept = np.isin(whole.line, run.iterations.line[rows])
@@ -151,6 +174,48 @@ class LiveReader:
         kept_events += [save for save in run.checkpoints if save.at not in gone]
         self._records.events = sorted(kept_events, key=lambda event: event.line)
         self._given_out = len(self._records.events)
+
+    # --- rows that are made of several lines ----------------------------------------------------------------
+
+    def _remember(self, text: bytes) -> None:
+        if not self._recent:
+            self._recent_line = self._line
+        self._recent += text
+        self._since_cut += len(text)
+        if len(self._recent) > 2 * RECENT_BYTES:
+            cut = self._recent.rfind(b"\n", 0, len(self._recent) - RECENT_BYTES) + 1
+            self._recent_line += self._recent.count(b"\n", 0, cut)
+            self._recent = self._recent[cut:]
+
+    def _let_go(self, run: Run, rows: np.ndarray, forgotten: set[int]) -> None:
+        """Where the last lines, read alone, give the rows that they give among all, the others are not needed."""
+        if self._reader is None or len(self._recent) < RECENT_BYTES or run.reordered:
+            return
+        self._since_cut = 0
+        tail = Records()
+        tail.events = [e for e in self._records.events if isinstance(e, Fact) and e.line < self._recent_line]
+        self._reader.parse(self._recent, self._recent_line, tail)
+        finished = tail.copy()
+        self._reader.finish(self._line, finished)
+        alone = assemble(finished, self._reader, self.name)[-1]
+        if not len(alone.iterations):
+            return
+        cut = int(alone.iterations.line[len(alone.iterations) // 2])
+        shift = _shift_between(_from(run, cut), _from(alone, cut))
+        if shift is None:
+            return
+        kept = rows | (run.iterations.line >= cut)
+        thinned = replace(
+            run,
+            iterations=run.iterations.take(kept),
+            evaluations=tuple(event for event in run.evaluations if event.at not in forgotten),
+            checkpoints=tuple(event for event in run.checkpoints if event.at not in forgotten),
+            inside=None if run.inside is None else Inside(*(column[kept] for column in run.inside)),
+            parts={name: column[kept] for name, column in run.parts.items()},
+            left_out=run.left_out + int(np.count_nonzero(~kept)),
+        )
+        self._older = _Older(_from(thinned, -math.inf, until=cut), cut, shift, self.past, self.ended)
+        self._records, self._given_out = tail, len(tail.events)
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -181,6 +246,85 @@ class LiveReader:
         return replace(
             run, settings=settings, left_out=self._left_out, unread_count=self._unread, outside_count=self._outside
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Older:
+    """A run before a line of the log; from that line on its rows are made of the lines that are kept."""
+
+    run: Run
+    cut: int
+    shift: int
+    """From the numbers that the kept lines have alone to those of the whole log."""
+    past: list[Run]
+    ended: int
+
+    def before(self, runs: Sequence[Run]) -> list[Run]:
+        """The runs that the kept lines have alone, as those of the whole log."""
+        first, *others = [run for run in runs if run.iterations.line.max(initial=-1) >= self.cut] or [self.run]
+        later = _from(first, self.cut, self.shift)
+        run, parts = self.run, {}
+        rows = {n: np.concatenate((getattr(run.iterations, n), getattr(later.iterations, n))) for n in COLUMNS}
+        if run.parts.keys() == later.parts.keys():
+            parts = {name: np.concatenate((column, later.parts[name])) for name, column in run.parts.items()}
+        inside = None
+        if run.inside is not None and later.inside is not None:
+            inside = Inside(*map(np.concatenate, zip(run.inside, later.inside, strict=True)))
+        return [
+            replace(
+                run,
+                iterations=Iterations(**rows),
+                evaluations=(*run.evaluations, *later.evaluations),
+                checkpoints=(*run.checkpoints, *later.checkpoints),
+                faults=(*run.faults, *later.faults),
+                settings=run.settings.overridden_by(later.settings),
+                inside=inside,
+                parts=parts,
+                reported_s=later.reported_s,
+                ended_by_plan=later.ended_by_plan,
+                unread_count=run.unread_count + sum(line.line >= self.cut for line in later.unread),
+            ),
+            *others,
+        ]
+
+
+def _from(run: Run, cut: float, shift: int = 0, until: float = math.inf) -> Run:
+    """Of a run what stands from one line of the log to before another, with numbers that are so much higher."""
+
+    def holds(event: Evaluation | Checkpoint | Fault) -> bool:
+        return cut <= event.line < until
+
+    rows = (run.iterations.line >= cut) & (run.iterations.line < until)
+    iterations = run.iterations.take(rows)
+    return replace(
+        run,
+        iterations=replace(iterations, number=iterations.number + shift),
+        evaluations=tuple(e._replace(at=e.at + shift) for e in run.evaluations if holds(e)),
+        checkpoints=tuple(e if e.at is None else e._replace(at=e.at + shift) for e in run.checkpoints if holds(e)),
+        faults=tuple(filter(holds, run.faults)),
+        inside=None if run.inside is None else Inside(*(column[rows] for column in run.inside)),
+        parts={name: column[rows] for name, column in run.parts.items()},
+    )
+
+
+def _shift_between(run: Run, alone: Run) -> int | None:
+    """From the numbers of some lines that are read alone to those in the whole log; None where more differs."""
+    if not LEAST_ALIKE <= len(alone.iterations) == len(run.iterations):
+        return None
+    shift = int(run.iterations.number[0] - alone.iterations.number[0])
+    alone = _from(alone, -math.inf, shift)
+    alike = (
+        np.array_equal(run.iterations.line, alone.iterations.line)
+        and np.array_equal(run.iterations.number, alone.iterations.number)
+        and np.allclose(run.iterations.time_s, alone.iterations.time_s, rtol=1e-6, equal_nan=True)
+        and [event[:2] for event in run.evaluations] == [event[:2] for event in alone.evaluations]
+        and [event[:2] for event in run.checkpoints] == [event[:2] for event in alone.checkpoints]
+        and (run.timing, run.holds, run.traits) == (alone.timing, alone.holds, alone.traits)
+        and all(run.settings.get(name) == alone.settings.get(name) for name in alone.settings)
+        and (run.inside is None) == (alone.inside is None)
+        and run.parts.keys() == alone.parts.keys()
+    )
+    return shift if alike else None
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

@@ -164,7 +164,12 @@ def mmengine_json(place: int) -> str:
     return json.dumps(facts | {"loss_cls": 1.2345, "memory": 1234, "iter": 10 * place, "step": 10 * place}) + "\n"
 
 
-@pytest.mark.parametrize("line", [nanogpt_with_events, mmengine_json])
+def resumed(place: int) -> str:
+    """From a checkpoint of ten rows before: numbers come again."""
+    return mmengine_json(place if place < 5000 else place - 10)
+
+
+@pytest.mark.parametrize("line", [nanogpt_with_events, mmengine_json, resumed])
 def test_reading_a_long_log_takes_less_memory_than_the_log(
     monkeypatch: pytest.MonkeyPatch, line: Callable[[int], str]
 ) -> None:

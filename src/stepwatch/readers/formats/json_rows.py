@@ -53,9 +53,13 @@ def first_of_each(number: Ints | Floats, *columns: Floats) -> np.ndarray:
     new = np.ones(len(number), bool)
     if bool((np.diff(number) > 0).all()):
         return new
+    order = np.argsort(number, kind="stable")
+    again = np.flatnonzero(number[order[1:]] == number[order[:-1]])  # a resumed run repeats few numbers
+    rows = np.unique(np.concatenate((order[again], order[again + 1])))
     seen: set[tuple[float, ...]] = set()
-    columns = tuple(np.where(np.isnan(column), -1.0, column) for column in columns)
-    for row, key in enumerate(zip(number.tolist(), *(column.tolist() for column in columns), strict=True)):
+    columns = tuple(np.where(np.isnan(column[rows]), -1.0, column[rows]) for column in columns)
+    told = zip(number[rows].tolist(), *(column.tolist() for column in columns), strict=True)
+    for row, key in zip(rows.tolist(), told, strict=True):
         new[row] = key not in seen
         seen.add(key)
     return new

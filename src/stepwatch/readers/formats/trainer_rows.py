@@ -98,7 +98,7 @@ class TrainerRows:
         begin = -math.inf
         for piece, end in zip(pieces, [*edges, math.inf], strict=True):
             inside = first_draws(number[piece])
-            marks = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
+            marks: list[Any] = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
             if len(inside):
                 process = self._process(_Process(begin, end, *marks[:3]))
                 self._add_process(process, marks, len(pieces) > 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def _runs(data: bytes) -> tuple[dict[str, _History], dict[str, dict[str, object]
     """Rows and settings by run, in the order in which the runs began."""
     import sqlite3
 
-    with sqlite3.connect(":memory:") as database:
+    with closing(sqlite3.connect(":memory:")) as database:
         # A database in WAL mode cannot be opened without its files: as if it were in the older mode.
         database.deserialize(data[:18] + b"\x01\x01" + data[20:])
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -18,7 +19,7 @@ BEGIN_S = 1_750_000_000.0
 
 def database(runs: dict[str, float], *, wal: bool = False, config: dict[str, object] | None = None) -> bytes:
     """Runs by name with the time of a step; one after the other, 20 steps, a row every second one."""
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(
             "CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
         )
@@ -47,7 +48,7 @@ def test_each_run_has_its_rows_and_settings(wal: bool) -> None:
 
 
 def test_a_database_of_something_else_or_cut_is_refused() -> None:
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE people (name TEXT)")
         other = connection.serialize()
     for data in (other, database({"a": 1.5})[:5000], other[:50]):

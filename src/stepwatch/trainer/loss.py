@@ -17,7 +17,7 @@ from torch.nn import functional
 
 IGNORED = -1  # a target that does not count, as in nanoGPT
 # Positions at a time. On a CPU the logits of so few stay in the cache; a card needs more to have all its cores at work.
-ON_CPU, ON_CARD = 128, 2048
+ON_CPU, ON_CARD = 64, 2048
 # Logits of a batch from which on it is done: smaller ones, those of characters and bytes, cost nothing to speak of.
 MANY = 1 << 23
 
@@ -54,6 +54,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             logits = functional.linear(part, head)  # in the shorter numbers where autocast is on
             bent = None if cap is None else torch.tanh(logits / cap)
             guessed = functional.log_softmax(logits if bent is None else bent * cap, dim=-1, dtype=torch.float32)
+            dtype = logits.dtype
+            del logits  # or the next ones would be made beside them
             picked.append(guessed.gather(1, wanted.clamp(min=0).unsqueeze(1)))
             if of_head is None:
                 continue
@@ -63,12 +65,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             gradient.scatter_add_(1, wanted.clamp(min=0).unsqueeze(1), -(counts / counted))
             if bent is not None:
                 gradient *= 1 - bent.square()  # the slope of the bend
-            gradient = gradient.to(logits.dtype)
-            of_hidden.append(gradient @ head.to(logits.dtype))
-            if logits.dtype == of_head.dtype:
+            gradient = gradient.to(dtype)
+            of_hidden.append(gradient @ head.to(dtype))
+            if dtype == of_head.dtype:
                 of_head.addmm_(gradient.t(), part)
             else:  # products in short numbers, their sum in long ones
-                of_head += gradient.t() @ part.to(logits.dtype)
+                of_head += gradient.t() @ part.to(dtype)
+            del guessed, gradient
         if of_head is not None:
             ctx.save_for_backward(torch.cat(of_hidden).to(hidden.dtype), of_head)
             ctx.dtype = head.dtype

@@ -80,7 +80,12 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
     start = prices.start_s if loop.start_s is None else loop.start_s
     if one_model:
         working = _at_once(steps, evaluated) + saved
-    elif prices.pair_s is None or loop.evaluation != UNCHANGED or loop.checkpoint != UNCHANGED:
+    elif (
+        prices.pair_s is None
+        or loop.evaluation != UNCHANGED
+        or loop.checkpoint != UNCHANGED
+        or loop.saves.high > loop.evaluations  # some are made without an evaluation
+    ):
         working = steps + evaluated + saved
     else:
         # Evaluations that save are at the price of the two together, which is better known than either.

@@ -82,6 +82,14 @@ def test_a_pair_that_was_measured_as_one_is_narrower_than_its_two_parts() -> Non
     assert pairs.half_width < apart.half_width
 
 
+def test_of_more_saves_than_evaluations_not_all_are_pairs() -> None:
+    often = LOOP._replace(apart=Interval.exactly(500.0))
+    cheap = PRICES._replace(pair_s=Interval(1.0, 2.0, 3.0))  # a pair may be measured below an evaluation
+    run = simulate(often, cheap)
+    assert run.total_s.mid == pytest.approx(sum(part.mid for part in run[:-1]))
+    assert run.total_s.low > 0
+
+
 def test_a_share_that_is_uncertain_goes_with_the_price_low_with_low_and_high_with_high() -> None:
     loop = LOOP._replace(share=Interval(0.2, 0.5, 1.0))
     assert simulate(loop, PRICES).checkpoint_s == Interval(2 * 2.0, 5 * 3.0, 10 * 5.0)

@@ -17,7 +17,6 @@ from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.sources.contents import head_of
 from stepwatch.sources.directories import RECORD
 
-HEAD_BYTES = 1 << 15  # headers are shorter
 _VERSION = r"(\d+\.\d+(?:[\w.+-]*\w)?)"
 # What a line says, behind the words of which one must be in the text: looking for these is quicker.
 _SAID = {
@@ -59,7 +58,7 @@ def identity_of(paths: list[str], name: str) -> dict[str, str | None]:
             elif base == "config.yaml" or base.endswith((".csv", ".parquet", ".wandb")) or ".tfevents." in base:
                 continue
             else:
-                head = head_of(path, HEAD_BYTES)
+                head = head_of(path, 1 << 15)  # headers are shorter
                 is_record = head.startswith(RECORD)
                 said = _of_object(json.loads(head.partition(b"\n")[0])) if is_record else _of_text(head)
         found |= {key: str(value) for key, value in said.items() if value and not found.get(key)}

@@ -27,7 +27,6 @@ FAR_ALONE = 6.0  # one run of ten thousand, whose times are not quite normal
 MOST_BESIDE = 0.25  # of runs on the other side of what is said of them: with more, two speeds go on side by side
 CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
 MOST_RUNS_NAMED = 10
-_ROUNDS = 3
 _TOLD = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
 _CANDIDATES = tuple(
     name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version")
@@ -169,7 +168,7 @@ def _change(like: Pairs) -> _Change | None:
     if count < 2 * LEAST_LIKE:
         return None
     found: _Change | None = None
-    for _ in range(_ROUNDS):
+    for _ in range(3):
         # The middle of each kind of work may lie before the change or after it: the others are put beside it.
         level = (
             dict.fromkeys(range(count), 0.0)

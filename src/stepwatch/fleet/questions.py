@@ -23,7 +23,6 @@ from stepwatch.verdict import Status
 GROUPS = {"card": "gpu"}
 """What people call a column."""
 PARTS = ("step", "data", "eval", "checkpoint", "compile", "start", "stall", "unexplained")
-MOST_CHANGES = 3
 MOST_WEEKS = 26
 _WEEK = "strftime(date_trunc('week', started_at), '%Y-%m-%d')"
 _SINCE = Pattern(r"(\d+(?:\.\d+)?)\s*([hdw])")
@@ -223,7 +222,7 @@ def _changes(database: duckdb.DuckDBPyConnection) -> list[Change]:
     query = f"""
         select rule, arg_max(said, a.saves_s_mid), arg_max(text, a.saves_s_mid), count(*), {sums}
         from advice a join runs using (source, run_index)
-        group by rule order by 6 desc, rule limit {MOST_CHANGES}"""
+        group by rule order by 6 desc, rule limit 3"""
     found = []
     for rule, said, text, runs, low, mid, high in database.sql(query).fetchall():
         message = Message("{text:list}", {"text": text}) if said is None else from_json(json.loads(said))

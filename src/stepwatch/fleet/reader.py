@@ -24,8 +24,6 @@ ATTEMPTS = 3
 """A process may die for reasons that are not its log's: Dask tries as often."""
 ATTEMPTS_KILLED = 20
 """No log ends its process by SIGKILL, whose memory is limited: somebody else did."""
-_SIGKILL = 9
-_MOST_KILLED = 200  # while they start: somebody does not want them
 _LENGTH = struct.Struct(">Q")
 
 
@@ -54,7 +52,7 @@ class Reader:
                     return failed(asked.name, "time", text)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(5)
-                deaths, killed = deaths + 1, killed + (process.returncode == -_SIGKILL)
+                deaths, killed = deaths + 1, killed + (process.returncode == -9)  # SIGKILL
                 self.close()
             finally:
                 timer.cancel()
@@ -64,7 +62,7 @@ class Reader:
     def _ready(self) -> subprocess.Popen[bytes]:
         """A process that has loaded all it needs: one that dies before does not count against the log."""
         failures = 0
-        for _ in range(_MOST_KILLED):
+        for _ in range(200):  # killed as often while they start: somebody does not want them
             if self._process is not None and self._process.poll() is None:
                 return self._process
             self.close()

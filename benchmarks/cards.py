@@ -287,7 +287,7 @@ def main() -> None:
             print("\n".join(kills(place, asked.kills)), flush=True)
         if asked.only in (None, "memory") and asked.nanogpt is not None:
             print("\n".join(memory(place, asked.nanogpt.resolve())), flush=True)
-    print(f"of this process {time.process_time() - began:.0f} s of the processor", file=sys.stderr)
+    print(f"this process used {time.process_time() - began:.0f} s of CPU time", file=sys.stderr)
 
 
 if __name__ == "__main__":

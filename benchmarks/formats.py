@@ -805,7 +805,7 @@ def _measured(reader: Reader, source: Source, wanted: int) -> tuple[float, int]:
 
 
 def speed_of(source: Source, name: str) -> tuple[float, int]:
-    begin = time.process_time()  # of the processor: others may use the machine
+    begin = time.process_time()  # CPU time: others may use the machine
     runs = read(source, name)
     seconds = time.process_time() - begin
     return len(source.text) / seconds, sum(len(run.iterations) for run in runs)
@@ -897,9 +897,10 @@ def speed_table(rates: Sequence[Rate]) -> str:
     out = [
         f"Logs of {GENERATED_BYTES / 1e6:.0f} MB of each format's own example lines, renumbered; with evaluations, "
         "saves and other lines between them; these with a logger's stamp in front of every line; and with as many "
-        "lines of other programs, warnings, tables and progress. MB by second of the processor; wanted are "
-        f"{WANTED_BYTES_PER_S / 1e6:.0f}. The last column is the slowest by nanoGPT's rate in the same run.", "",
-        "| format | iterations, MB/s | with events | with stamps | with other lines | rows | by nanoGPT's |",
+        "lines of other programs, warnings, tables and progress. MB per second of CPU time; at least "
+        f"{WANTED_BYTES_PER_S / 1e6:.0f} are wanted. The last column is the slowest of them over nanoGPT's rate in the "
+        "same run.", "",
+        "| format | iterations, MB/s | with events | with stamps | with other lines | rows | over nanoGPT's |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     measure = next((rate.bytes_per_s for rate in rates if rate.name == "nanogpt" and rate.rates), float("nan"))

@@ -1,4 +1,4 @@
-"""How fast real logs are read, each made as long as a long run: MB by second of the processor, best of three.
+"""How fast real logs are read, each made as long as a long run: MB per second of CPU time, best of three.
 
 Of the longest run in a log what stands before its first iterations is written once. The lines from there to its last
 iteration are repeated with iterations, epochs, dates and clocks that go on, so that it stays one run: a header or a
@@ -109,7 +109,7 @@ def repeated(source: Source, runs: tuple[Run, ...], size: int = SIZE) -> Source:
 
 
 def measure(place: Path, names: Collection[str]) -> Iterator[tuple[str, Path, float, int]]:
-    """Format, file, bytes by second and rows of each log that has iterations on lines."""
+    """Format, file, bytes per second and rows of each log that has iterations on lines."""
     for path in sorted(place.glob("*/*")):
         try:
             source = from_file(path)

@@ -36,7 +36,7 @@ PARTS = ("muon", "rotary", "qk_norm", "relu2", "zero_init", "cap", "untied", "va
 GPT2_TOKENS = 50257
 # GPT-2's way to cut a text into words, without its letters of other scripts.
 _PIECE = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z_]+| ?[0-9]+| ?[^\sA-Za-z_0-9]+|\s+")
-# The trainer as it is, with a clock of the processor around each step.
+# The trainer as it is, with a CPU clock around each step.
 _RUNNER = """
 import json, sys, time
 from stepwatch.trainer import loop

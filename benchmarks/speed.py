@@ -1,6 +1,6 @@
 """How fast stepwatch answers: against an empty Python, and against `rg -c` over the same lines.
 
-Seconds are those of the processor, and each pair is timed turn by turn, so that a busy machine slows both; only ratios
+Seconds are CPU time, and each pair is timed turn by turn, so that a busy machine slows both; only ratios
 are claimed.
     python -m benchmarks.speed
 """
@@ -191,7 +191,7 @@ def _row(name: str, result: Against | None, wanted: str) -> str:
 def table(result: Speed) -> str:
     """The result as markdown."""
     out = [
-        "Seconds of the processor.",
+        "Seconds of CPU time.",
         "",
         "| log | stepwatch s | yardstick s | ratio | wanted | peak memory | n |",
         "|---|---|---|---|---|---|---|",

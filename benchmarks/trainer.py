@@ -7,7 +7,7 @@
 
 DIR is a checkout of nanoGPT, which is not part of this repository. Both are run as processes with the same flags on the
 same data and number of threads (one processor is left free), in turn, so that what else the machine does falls on both.
-Times are of the processor, as medians over the rounds: they hold on a machine that has other work, too.
+Times are CPU time, as medians over the rounds: they hold on a machine that does other work, too.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Ran:
 
     wall_s: float
     cpu_s: float
-    """Of the processor: what a machine with other work on it blurs least."""
+    """CPU time: what a machine with other work on it blurs least."""
     peak_bytes: float
     log: str
     losses: Mapping[str, float] = field(default_factory=dict)

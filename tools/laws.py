@@ -24,7 +24,7 @@ START_S = 1.5  # of pytest and what a law imports: not counted when the cost of 
 class Tried(TypedDict):
     values: int
     seconds: float
-    """Of the processor."""
+    """CPU time."""
     passed: bool
     commit: str
     date: str
@@ -68,7 +68,7 @@ def summary(known: dict[str, Tried], values: int) -> str:
     minutes = sum(result["seconds"] for result in tried.values()) / 60
     lines = [
         f"{len(tried)} of {len(everything)} laws were tried with {values:,} values each ({' to '.join(dates)},"
-        f" {minutes:.0f} minutes of the processor): {len(failed)} failed."
+        f" {minutes:.0f} minutes of CPU time): {len(failed)} failed."
     ]
     lines += [f"Failed: {', '.join(failed)}."] if failed else []
     lines += [f"Not yet: {', '.join(f'{count} of {name}' for name, count in left.items())}."] if left else []

@@ -68,7 +68,7 @@ def summary(campaigns: list[Campaign]) -> str:
     now = sum(commits[commit] for commit in commits if same_source(commit))
     return (
         f"{done:,} damaged inputs (seed {seeds}; {date}; at most {SECONDS:g} s of "
-        f"the processor and {MEMORY_BYTES // 1_000_000} MB each): {count:,} faults of {len(kinds)} kinds; "
+        f"CPU time and {MEMORY_BYTES // 1_000_000} MB each): {count:,} faults of {len(kinds)} kinds; "
         f"{len(mended)} kinds more were found on the way and are mended.\n"
         f"By question: {_counted(questions)}.\n"
         f"{now:,} of them went through the source of {commit_of_now()}, all by commit: {_counted(commits)}."

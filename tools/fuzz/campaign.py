@@ -24,9 +24,9 @@ from typing import Any
 from tools.fuzz.material import ROOT
 from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
 
-SECONDS = 5.0  # of the processor: the machine may be busy
+SECONDS = 5.0  # CPU time: the machine may be busy
 MEMORY_BYTES = 500_000_000
-HANGS_S = 30.0  # of the processor, for what cannot be interrupted
+HANGS_S = 30.0  # CPU time, for what cannot be interrupted
 ASLEEP_S = 900.0  # of the clock, for what waits: a busy machine may let a process wait for minutes
 ROUND = 5_000  # cases of one process: what it holds on to does not add up
 MINIMISING_S = 40.0
@@ -204,7 +204,7 @@ class Campaign:
 
 
 def _used_s(pid: int) -> float:
-    """Of the processor, by a process that may just have ended."""
+    """CPU time of a process that may just have ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         user, system = file.read().rpartition(b")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

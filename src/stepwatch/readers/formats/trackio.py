@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -61,24 +61,27 @@ def _runs(data: bytes) -> tuple[dict[str, _History], dict[str, dict[str, object]
         database.deserialize(data[:18] + b"\x01\x01" + data[20:])
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         histories: dict[str, _History] = {}
-        for run, row, timestamp, row["_step"] in _rows(database, "metrics", "metrics", "timestamp", "step"):
+        rows = _rows(database, "metrics", "timestamp", "step", text="metrics")
+        for (run_id, run_name, _, timestamp, step), row in rows:
             try:
                 row["_timestamp"] = datetime.fromisoformat(timestamp).timestamp()
             except (ValueError, OverflowError, TypeError):
                 continue  # without its time a row says nothing
-            histories.setdefault(run, []).append(row)
-        configs = _rows(database, "configs", "config") if "configs" in tables else ()
-        return histories, dict(configs)
+            row["_step"] = step
+            histories.setdefault(str(run_id or run_name), []).append(row)
+        rows = _rows(database, "configs", text="config") if "configs" in tables else ()
+        return histories, {str(run_id or run_name): config for (run_id, run_name, _), config in rows}
 
 
-def _rows(database: sqlite3.Connection, table: str, text: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """The run of each row, the object in a text, and further columns; None for one that the table does not have."""
+def _rows(
+    database: sqlite3.Connection, table: str, *columns: str, text: str
+) -> Iterable[tuple[tuple[Any, ...], dict[str, object]]]:
+    """Of each row the run, a text and further columns, None for one that is missing; and the object in the text."""
     there = {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
     wanted = ", ".join(name if name in there else "NULL" for name in ("run_id", "run_name", text, *columns))
     rows = database.execute(f"SELECT {wanted} FROM {table} ORDER BY rowid").fetchall()
     texts = [row[2].decode("utf-8", "replace") if isinstance(row[2], bytes) else str(row[2]) for row in rows]
-    for (run_id, run_name, _, *others), found in zip(rows, _objects(texts), strict=True):
-        yield str(run_id or run_name), found, *others
+    return zip(rows, _objects(texts), strict=True)
 
 
 def _objects(texts: list[str]) -> list[dict[str, object]]:

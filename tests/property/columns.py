@@ -33,6 +33,14 @@ def all_inside(rng: np.random.Generator, limits: bounds.Range, count: int) -> np
     return np.where(rng.random(count) < 0.5, found, rng.choice((low, high), count))
 
 
+def one_inside(rng: np.random.Generator, limits: bounds.Range) -> float:
+    return float(all_inside(rng, limits, 1)[0])
+
+
+def one_whole(rng: np.random.Generator, limits: bounds.Range) -> int:
+    return min(max(round(one_inside(rng, limits)), int(limits.low)), int(limits.high))
+
+
 def times_of(rng: np.random.Generator, usual: float, wild: float, count: int) -> np.ndarray:
     """Times of steps near the usual one; some of them, by this share, anything that a step can take."""
     near = (usual * rng.uniform(0.9, 1.1, count)).clip(bounds.STEP_S.low, bounds.STEP_S.high)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.property.columns import all_inside, inside, seeds, times_of, whole
+from tests.property.columns import all_inside, inside, one_inside, one_whole, seeds, times_of, whole
 from tests.recorded import several_ranks
 from tests.unit.analysis.test_machine import START_S, a_log
 from tools.fuzz.roads import check, check_json
@@ -51,33 +51,35 @@ FORMS = st.sampled_from(("terminal", "overview", "md", "page"))
 FORMATS = tuple(name for name, reader in READERS.items() if reader.complete is None)
 
 
-@st.composite
-def runs(draw: st.DrawFn) -> Run:
+def a_run(seed: int) -> Run:
     """Of any format: rows and events from all that may be."""
-    rng, count = np.random.default_rng(draw(seeds)), draw(st.integers(1, 30))
-    times = times_of(rng, draw(inside(bounds.STEP_S)), draw(st.sampled_from((0.0, 0.1, 0.3, 1.0))), count)
-    first, gap = draw(whole(bounds.ITERATION)), draw(st.sampled_from((1, 10, 1000)))
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 31))
+    times = times_of(rng, one_inside(rng, bounds.STEP_S), rng.choice((0.0, 0.1, 0.3, 1.0)), count)
+    first, gap = one_whole(rng, bounds.ITERATION), int(rng.choice((1, 10, 1000)))
     numbers = np.minimum(first // 2 + gap * np.arange(count), int(bounds.ITERATION.high))
-    if draw(st.booleans()):
+    if rng.random() < 0.5:
         numbers = all_inside(rng, bounds.ITERATION, count).astype(np.int64)
-    stamps = np.sort(all_inside(rng, bounds.CLOCK_S, count)) if draw(st.booleans()) else np.full(count, np.nan)
+    stamps = np.sort(all_inside(rng, bounds.CLOCK_S, count)) if rng.random() < 0.5 else np.full(count, np.nan)
     mfu = np.where(rng.random(count) < 0.5, all_inside(rng, bounds.MFU, count), rng.choice((-1.0, np.nan), count))
     loss = rng.choice((2.5, math.inf, math.nan, -3e38, 3e38), count)
-    rate = draw(st.none() | inside(bounds.TOKENS_PER_S))
+    rate = one_inside(rng, bounds.TOKENS_PER_S) if rng.random() < 0.5 else np.nan
     records = Records()
     records.add_rows(
         number=numbers, time_s=times, stamp_s=stamps, reported_mfu=mfu, loss=loss, line=np.arange(count) * 2,
-        reported_tokens_per_s=np.full(count, np.nan if rate is None else rate),
+        reported_tokens_per_s=np.full(count, rate),
     )  # fmt: skip
-    at, took = st.sampled_from(numbers.tolist()) | whole(bounds.ITERATION), st.none() | inside(bounds.EVENT_S)
-    for line in draw(st.lists(st.integers(0, count), max_size=4)):
-        kind = draw(st.sampled_from((Evaluation, Checkpoint)))
-        records.events.append(kind(line=2 * line + 1, at=draw(at), took_s=draw(took)))
-    for name in draw(st.lists(st.sampled_from(sorted(bounds.SETTINGS)), max_size=5, unique=True)):
-        records.events.append(Fact(0, name, draw(whole(bounds.SETTINGS[name]))))
-    return assemble(records, READERS[draw(st.sampled_from(FORMATS))], "a.log")[-1]
+    for line in rng.integers(0, count + 1, rng.integers(0, 5)).tolist():
+        kind = Evaluation if rng.random() < 0.5 else Checkpoint
+        at = int(rng.choice(numbers) if rng.random() < 0.5 else one_whole(rng, bounds.ITERATION))
+        took_s = one_inside(rng, bounds.EVENT_S) if rng.random() < 0.5 else None
+        records.events.append(kind(line=2 * line + 1, at=at, took_s=took_s))
+    for name in rng.choice(sorted(bounds.SETTINGS), rng.integers(0, 6), replace=False).tolist():
+        records.events.append(Fact(0, name, one_whole(rng, bounds.SETTINGS[name])))
+    return assemble(records, READERS[rng.choice(FORMATS)], "a.log")[-1]
 
 
+runs = seeds.map(a_run)
 CARDS = st.none() | st.sampled_from(gpus())
 
 
@@ -94,7 +96,7 @@ def explained(analysis: Analysis, language: str, form: str) -> AdviceList | None
     return advice
 
 
-@given(runs(), CARDS, SPOKEN, FORMS)
+@given(runs, CARDS, SPOKEN, FORMS)
 def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: str, form: str) -> None:
     analysis = analyse(run, card)  # type: ignore[arg-type]
     advice = explained(analysis, language, form)
@@ -105,7 +107,7 @@ def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: st
         assert 0 <= proposal.effect.step.low <= proposal.effect.step.high <= 1
 
 
-@given(runs(), seeds, st.sampled_from((0.0, 0.5, 1.0)))
+@given(runs, seeds, st.sampled_from((0.0, 0.5, 1.0)))
 def test_rows_are_held_up_only_by_what_was_timed(run: Run, seed: int, share: float) -> None:
     analysis, rng, count = analyse(run), np.random.default_rng(seed), len(run.iterations)
     rows = np.flatnonzero(analysis.phases.excess_s(run, np.arange(count)) > 0)
@@ -115,7 +117,7 @@ def test_rows_are_held_up_only_by_what_was_timed(run: Run, seed: int, share: flo
     assert not held[np.isnan(timed[rows])].any()
 
 
-@given(runs(), CARDS, SPOKEN, st.integers(0, 19))
+@given(runs, CARDS, SPOKEN, st.integers(0, 19))
 def test_any_run_becomes_a_page(run: Run, card: object, language: str, which: int) -> None:
     analysis = analyse(run, card)  # type: ignore[arg-type]
     report = Report(runs=(RunReport(analysis=analysis, advice=None, verdict=judge(analysis)),))
@@ -124,7 +126,7 @@ def test_any_run_becomes_a_page(run: Run, card: object, language: str, which: in
         assert "<article" in page_fragment(report, language)
 
 
-@given(runs(), CARDS, SPOKEN, st.integers(0, 9), st.booleans())
+@given(runs, CARDS, SPOKEN, st.integers(0, 9), st.booleans())
 def test_any_chart_becomes_a_picture(run: Run, card: object, language: str, which: int, as_png: bool) -> None:
     analysis = analyse(run, card)  # type: ignore[arg-type]
     report = Report(runs=(RunReport(analysis=analysis, advice=None, verdict=judge(analysis)),))
@@ -142,7 +144,7 @@ def test_any_chart_becomes_a_picture(run: Run, card: object, language: str, whic
         assert png(plot, "what is said of it").startswith(b"\x89PNG")
 
 
-@given(runs(), runs(), SPOKEN)
+@given(runs, runs, SPOKEN)
 def test_two_runs_are_compared_within_their_laws(one: Run, other: Run, language: str) -> None:
     with suppress(StepwatchError):
         found = compare(analyse(one), analyse(other), names=("a", "b"), limit=None, notes=())
@@ -224,7 +226,7 @@ def test_a_run_that_has_only_begun_is_explained_or_refused(
             explained(analyse(run, card), language, form)  # type: ignore[arg-type]
 
 
-@given(runs(), SPOKEN, st.integers(40, 120), st.integers(4, 50), st.floats(0.0, 1e6))
+@given(runs, SPOKEN, st.integers(40, 120), st.integers(4, 50), st.floats(0.0, 1e6))
 def test_a_look_at_any_run_is_shown_on_any_screen(
     run: Run, language: str, width: int, height: int, late_s: float
 ) -> None:

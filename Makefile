@@ -67,14 +67,15 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 	  --warmup_iters=20 --lr_decay_iters=200 --learning_rate=1e-3 --dropout=0.0 --init_from=scratch
 	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
-# Unit and property tests run in one process each, integration tests, which often wait, in two. With pytest-xdist for all
-# of them, each worker would collect all 8,000 tests and send every result to the main process: a minute of CPU time.
-# The output is grouped by part if make can do that. Bytecode may be written: the tests start many interpreters.
-INTEGRATION := tests/integration -n 2 --dist loadfile
+# Unit and property tests run in one process each, integration tests, which often wait, in three; style and types are
+# checked beside them. With pytest-xdist for all of them, each worker would collect all 8,000 tests and send every result
+# to the main process: a minute of CPU time. The output is grouped by part if make can do that. Bytecode may be written:
+# the tests start many interpreters.
+INTEGRATION := tests/integration -n 3 --dist loadfile
 LAWS := tests/property tests/corpus tests/house
 UNIT := tests/unit
-test: setup frameworks browser lint  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
-	@$(MAKE) --no-print-directory --jobs --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) test-INTEGRATION test-LAWS test-UNIT
+test: setup frameworks browser  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
+	@$(MAKE) --no-print-directory --jobs --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) test-INTEGRATION test-LAWS test-UNIT lint
 
 test-%:
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs $($*)

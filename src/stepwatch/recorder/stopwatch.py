@@ -70,14 +70,16 @@ class Stopwatch:
 
     def record(self, phase: Phase, own: float, ended: float, now: float) -> None:
         """Writes the line of a phase that is over; `now` may be later than its end."""
-        rest = self._noted(phase.notes) if phase.notes else b"}\n"
+        append = self.lines.append  # by a name of its own: the call of an attribute takes longer
+        notes = phase.notes
+        rest = b"}\n" if notes is None else self._noted(notes)
         t = ended - self._piece_begun
-        if t > _LONGEST_S or t < 0:
+        if not 0.0 <= t <= _LONGEST_S:
             t = self._begin_piece(ended)
         if phase.kind is not STEP:
             if phase.kind is not NOTHING:
                 at = self.next if phase.outer is None else self._step_around(phase)
-                self.lines.append(_LINES[phase.kind] % (at, own, self._piece, t, rest), now)
+                append(_LINES[phase.kind] % (at, own, self._piece, t, rest), now)
             return
         number = self.next if phase.number is None else phase.number
         self.next = number + 1
@@ -93,7 +95,7 @@ class Stopwatch:
             line = b'{"step":%d,"s":%.6f,"t":%b%012.6f,"data_s":%.6f%b' % (number, own, self._piece, t, data_s, rest)
         else:
             line = b'{"step":%d,"s":%.6f,"t":%b%012.6f%b' % (number, own, self._piece, t, rest)
-        self.lines.append(line, now)
+        append(line, now)
         if phase.event is not None:
             event = self._mark()
             if self.device is not None and event is not None:
@@ -165,7 +167,7 @@ class Stopwatch:
             form, kind = self._forms.get(name), type(value)
             if form is None:
                 return self._noted_with_care(notes)
-            if kind is int or (kind is float and value - value == 0):
+            if kind is int or (kind is float and value - value == 0.0):
                 rest = form % (value, rest)
             elif kind is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
                 rest = b',"%b":"%b"%b' % (name.encode(), value.encode(), rest)

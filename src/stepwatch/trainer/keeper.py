@@ -1,9 +1,10 @@
 """Checkpoints that training does not wait for, and that are whole whenever the process dies.
 
 A thread takes the tensors while training computes the next gradients (snapshot.py), writes them to a new file beside
-ckpt.pt and puts it in its place once it is safe on the disk. What is written is nanoGPT's checkpoint: model, optimizer,
-model_args, iter_num, best_val_loss, config. What is saved because someone asked to stop never takes the
-place of another run's checkpoint, nor of the best one where only the best is kept: then it stands beside ckpt.pt.
+ckpt.pt and puts it in its place once it is safe on the disk. A small one is written at once where the disk is quick: a
+thread would take about as much time from the step beside it. What is written is nanoGPT's checkpoint: model, optimizer,
+model_args, iter_num, best_val_loss, config. What is saved because someone asked to stop never takes the place of
+another run's checkpoint, nor of the best one where only the best is kept: then it stands beside ckpt.pt.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from stepwatch.messages import Message
 from stepwatch.platforms import forget, put_in_place, step_back
 from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
-from stepwatch.trainer.snapshot import Snapshot, Taken
+from stepwatch.trainer.snapshot import Packed, Snapshot, Taken
 
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
 _PIECE = 1 << 20  # bytes written in one go
+_QUICK_S = 0.01  # a disk that needs longer for a small file has it from the thread: it would be several short steps
 
 
 class Saved(NamedTuple):
@@ -40,6 +42,7 @@ class Saved(NamedTuple):
     size: int
     path: Path
     failed: str | None = None
+    was_waited_for: bool = False
 
 
 class Keeper:
@@ -70,7 +73,10 @@ class Keeper:
         self._writing: Future[None] | None = None
         self._copy: Taken | None = None
         self._hurry = Event()
+        began = time.perf_counter()
         probe(directory)
+        self._last_s = time.perf_counter() - began
+        """What the last file took to be written."""
         for leftover in directory.glob(f"{NAME}.*.tmp"):
             with suppress(OSError):
                 leftover.unlink(missing_ok=True)
@@ -92,8 +98,11 @@ class Keeper:
         except Exception as error:  # of a small one the file is made there
             self._report(Saved(at, 0.0, 0, self.path, reason_of(error)))
             return time.perf_counter() - began
-        if self._writer is None:
-            self._write(copy, at, stopped)
+        if self._writer is None or (isinstance(copy, Packed) and self._last_s < _QUICK_S):
+            self._copy = None
+            self._hurry.set()
+            self._write(copy, at, stopped, was_waited_for=True)
+            self._hurry.clear()
         else:
             self._writing = self._writer.submit(self._write, copy, at, stopped)
         return time.perf_counter() - began
@@ -131,7 +140,7 @@ class Keeper:
         if self._writer is not None:
             self._writer.shutdown()
 
-    def _write(self, copy: Taken, at: int, stopped: bool) -> None:
+    def _write(self, copy: Taken, at: int, stopped: bool, was_waited_for: bool = False) -> None:
         size = copy.size
         try:
             copy.finish()
@@ -144,7 +153,8 @@ class Keeper:
             copy.release()
         if failed is None:
             self._forget_older(path)
-        self._report(Saved(at, time.perf_counter() - began, size, path, failed))
+        self._last_s = time.perf_counter() - began
+        self._report(Saved(at, self._last_s, size, path, failed, was_waited_for))
         if failed is None and self._copies:
             self._keep(path, at, size)
 

@@ -444,7 +444,7 @@ class TrainingLoop:
             self.recorder.wrote_checkpoint(
                 saved.at,
                 waited_s=self.waited.pop(saved.at, 0.0),
-                background_s=saved.seconds,
+                background_s=None if saved.was_waited_for else saved.seconds,
                 path=str(saved.path),
             )
 

@@ -45,7 +45,43 @@ def test_what_is_saved_is_loaded(tmp_path: Path, background: bool, more: int) ->
     assert os.listdir(tmp_path / "out") == ["ckpt.pt"]
 
 
-def test_a_small_checkpoint_is_a_file_before_a_step_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_checkpoint_is_written_before_a_step_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_QUICK_S", 60.0)
+    saved: list[Saved] = []
+    keeper = Keeper(tmp_path, on_written=saved.append)
+    keeper.begin(a_checkpoint(1), 1)
+    assert [(one.at, one.failed, one.was_waited_for) for one in saved] == [(1, None, True)]
+    assert load(tmp_path / "ckpt.pt")["iter_num"] == 1
+    assert keeper.settle() == 0
+    keeper.begin(a_checkpoint(2, model={"w": torch.ones(COPIED)}), 2)
+    keeper.close()
+    assert not saved[1].was_waited_for
+
+
+def test_a_disk_is_slow_until_it_was_quick_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    took_s, written = [5.0, 0.0, 0.0], module.replace
+    began = module.time.perf_counter()
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: began + clock[0])
+
+    def slow(*given: Any) -> str | None:
+        clock[0] += took_s.pop(0)
+        return written(*given)
+
+    monkeypatch.setattr(module, "replace", slow)
+    saved: list[Saved] = []
+    keeper = Keeper(tmp_path, on_written=saved.append)
+    for at in (1, 2, 3):
+        keeper.begin(a_checkpoint(at), at)
+        keeper.wait()
+    keeper.close()
+    assert [(one.seconds, one.was_waited_for) for one in saved] == [(5.0, True), (0.0, False), (0.0, True)]
+
+
+def test_on_a_slow_disk_a_small_checkpoint_is_a_file_before_a_step_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUICK_S", 0.0)
     may_write, written = Event(), module.replace
 
     def held_up(path: Path, checkpoint: Any, *rest: Any) -> str | None:

@@ -217,10 +217,12 @@ def _duration(text: str) -> float:
 
 
 def _float(text: str | None) -> float:
+    """What is no number, or larger than any count, is unknown."""
     try:
-        return float(text) if text is not None else math.nan
+        value = float(text) if text is not None else math.nan
     except ValueError:
         return math.nan
+    return value if abs(value) <= LARGEST_KEPT else math.nan
 
 
 # --- dictionaries -----------------------------------------------------------------------------------------------

@@ -808,7 +808,9 @@ def test_a_log_cut_anywhere_is_answered(cut: int) -> None:
     ["{'loss': 'x', 'epoch': 'y'}", "{'loss': nan, 'epoch': nan}", "{'train_runtime': 0, 'epoch': 0}",
      "{'eval_loss': inf, 'eval_runtime': -1, 'epoch': 1e400}", "100%|██| 5/5 [00:00<00:00, 0.00it/s]",
      "  0%|          | 99999999999/1 [99:99:99<?, ?it/s]",
-     '{"current_steps": 1e9, "total_steps": -5, "loss": 1, "epoch": 1, "elapsed_time": "x"}'],
+     '{"current_steps": 1e9, "total_steps": -5, "loss": 1, "epoch": 1, "elapsed_time": "x"}',
+     '{"current_steps": 10, "total_steps": inf, "epoch": 0.1, "elapsed_time": "0:02:12"}',
+     '{"current_steps": inf, "total_steps": 20, "epoch": 0.1, "elapsed_time": "0:02:12"}'],
 )  # fmt: skip
 def test_strange_lines_never_raise(line: str) -> None:
     for text in (line, f"{line}\n{line}\n", TrainerLog(steps=20).text() + line):

@@ -20,6 +20,7 @@ from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
+from stepwatch.readers.text.shape import Head
 from stepwatch.run import Fact, Run
 from stepwatch.settings import Settings
 from stepwatch.sources import (
@@ -81,6 +82,7 @@ def _windows(source: Source) -> Iterator[tuple[bytes, bytes]]:
 def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, float]:
     """The first of the formats that claim most of a text; those whose claims are weak are asked last, or not at all."""
     best = -1.0, 0, ""
+    head = Head(head)
     for place, (name, reader) in sorted(enumerate(readers.items()), key=lambda each: -each[1][1].strongest):
         if (reader.strongest, -place) > best[:2]:
             best = max(best, (reader.sniff(head), -place, name))

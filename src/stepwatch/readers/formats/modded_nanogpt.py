@@ -8,7 +8,6 @@ where the lines of steps run ahead of it, their times are those of the step befo
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +20,7 @@ from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
+from stepwatch.readers.text.shape import lines_behind
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits
 
 CLOCKS_OF_VALIDATIONS, _PLANNED = "validation", "planned"
@@ -54,7 +54,7 @@ class Modded(LineFormat):
 
     def sniff(self, head: bytes) -> float:
         """Some of its logs hold nothing but the lines of validation."""
-        return super().sniff(head) or LineFormat.sniff(replace(self, iterations=(VALIDATION,)), head)
+        return super().sniff(head) or float(sum(map(VALIDATION.fits, lines_behind(head, VALIDATION.marks))))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """The source listing shows tokens per step, how often it validates, and whether steps change their length."""

@@ -32,7 +32,7 @@ _ROW = Pattern(rb"(?m)^ *\d{1,7} *,[-+\d.,eEnaif ]{1,4000}$")
 
 def sniff(head: bytes) -> float:
     """How many rows stand under its header, which no other trainer writes."""
-    header = _HEADER.search(head)
+    header = _HEADER.search(head) if _NAMES.search(head) else None
     return float(sum(1 for _ in islice(_ROW.finditer(head[header.end() :]), MOST_SNIFFED))) if header else 0.0
 
 

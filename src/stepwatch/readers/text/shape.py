@@ -9,11 +9,11 @@ most alike shows the next shape, and what fits none of the shapes is read line b
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -324,9 +324,9 @@ def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool
 def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
     """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
     lines: list[str] = []
-    head = _first_of_each_kind(head)
+    head, kinds = _by_kind(head)
     for mark in marks:
-        at = head.find(mark)
+        at = head.find(mark) if mark.translate(None, _DIGITS) in kinds else -1
         while at >= 0 and len(lines) < MOST_SNIFFED:
             begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
             begin = max(begin, at - LONGEST_LINE // 2)
@@ -336,18 +336,18 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True
     return lines
 
 
+class Head(bytes):
+    """A text in which letters that are not there are not looked for in every line that differs in its digits alone."""
+
+    def __contains__(self, letters: object) -> bool:
+        assert isinstance(letters, bytes)
+        return letters.translate(None, _DIGITS) in _by_kind(self)[1] and super().__contains__(letters)
+
+
 @lru_cache(1)  # one text is looked through for the marks of every format
-def _first_of_each_kind(head: bytes) -> bytes:
-    """Without lines of which as many as are looked at stand above, but for their digits."""
+def _by_kind(head: bytes) -> tuple[bytes, bytes]:
+    """Of the lines that differ in their digits alone as many as are looked at; one of each, without its digits."""
+    seen: defaultdict[bytes, Iterator[int]] = defaultdict(count)
     kinds = head.translate(None, _DIGITS).split(b"\n")
-    left = {kind: MOST_SNIFFED for kind, count in Counter(kinds).items() if count > MOST_SNIFFED}
-    if not left:
-        return head
-    kept = []
-    for line, kind in zip(head.split(b"\n"), kinds, strict=True):
-        if kind in left:
-            left[kind] -= 1
-            if left[kind] < 0:
-                continue
-        kept.append(line)
-    return b"\n".join(kept)
+    first = [line for line, kind in zip(head.split(b"\n"), kinds, strict=True) if next(seen[kind]) < MOST_SNIFFED]
+    return b"\n".join(first), b"\n".join(seen)

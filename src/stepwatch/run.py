@@ -31,17 +31,21 @@ def rows_from(column: Ints, values: npt.ArrayLike) -> Ints:
 
     As np.searchsorted, which copies a column whose type is another than that of the values.
     """
-    most = min(np.iinfo(column.dtype).max, 1 << 53)
-    return np.searchsorted(column, np.clip(np.ceil(values), -most, most).astype(column.dtype))
+    values = np.asarray(values)
+    if values.dtype != column.dtype:
+        most = min(np.iinfo(column.dtype).max, 1 << 53)
+        values = np.clip(np.ceil(values), -most, most).astype(column.dtype)
+    return np.searchsorted(column, values)
 
 
 def usual_distance(numbers: Ints) -> int | None:
     """How far most rows are apart; None where no distance is that of most, or two rows are all there is."""
     apart = np.diff(np.sort(numbers[:5000]))  # the start of a long log is enough
-    gaps, counts = np.unique(apart[apart > 0], return_counts=True)
-    if len(apart) < 2 or not 2 * counts.max(initial=0) > counts.sum():
+    gaps = np.sort(apart[apart > 0])
+    if len(apart) < 2 or not len(gaps):
         return None
-    return int(gaps[np.argmax(counts)])
+    middle = gaps[len(gaps) // 2]  # a distance that most have is in the middle
+    return int(middle) if 2 * np.count_nonzero(gaps == middle) > len(gaps) else None
 
 
 class Timing(StrEnum):

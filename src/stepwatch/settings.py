@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from stepwatch.bounds import SETTINGS
@@ -169,6 +170,7 @@ class NotPlain(ValueError):
     """An expression that is more than a literal or simple bounded arithmetic."""
 
 
+@lru_cache(1024)  # logs of one trainer have the same values
 def evaluate(expression: str) -> Value:
     """The value of a literal or of simple arithmetic (`5 * 8`); anything else is NotPlain."""
     if len(expression) > 400:  # no setting is as long

@@ -254,8 +254,12 @@ class _Marks:
         self.certainty[rows] = certainty
 
     @property
+    def steps(self) -> Mask:
+        return np.asarray(self.phase == int(Phase.STEP))  # see Phases.of
+
+    @property
     def evaluated(self) -> Mask:
-        return np.asarray((self.phase == Phase.EVAL) | (self.phase == Phase.EVAL_CHECKPOINT))
+        return np.asarray((self.phase == int(Phase.EVAL)) | (self.phase == int(Phase.EVAL_CHECKPOINT)))
 
     def hold_most(self, rows: Mask) -> bool:
         """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
@@ -301,10 +305,10 @@ class _Marks:
 
     def find_baseline(self) -> None:
         """From the rows that may be normal by now."""
-        normal = (self.phase == Phase.STEP) & ~self.artefact
+        normal = self.steps & ~self.artefact
         if self.run.timing in AVERAGES:  # one step does not show the many of an average
             several = self.covers[self.covers > 1]
-            normal &= self.covers >= 0.1 * np.median(several if len(several) else self.covers)
+            normal &= self.covers >= 0.1 * median(several if len(several) else self.covers)
         if self.first is not None:
             normal[self.first] = False
         if self._normal is None or not np.array_equal(self._normal, normal):
@@ -314,7 +318,7 @@ class _Marks:
     def _spikes(self, baseline: Baseline) -> Mask:
         """Rows far above the baseline that nothing explains yet."""
         limit = max(SPIKE_RATIO, math.exp(SPIKE_NOISES * baseline.noise))
-        spikes = self.phase == Phase.STEP
+        spikes = self.steps
         for rows in pieces(len(spikes)):
             spikes[rows] &= baseline.ratio(self.run.iterations, rows) > limit
         if self.first is not None:
@@ -384,7 +388,7 @@ class _Marks:
         if baseline is None:
             return ()
         spikes, numbers = self._spikes(baseline), run.iterations.number
-        hundreds = multiples(numbers, DDP_PERIOD) & (self.phase == Phase.STEP)
+        hundreds = multiples(numbers, DDP_PERIOD) & self.steps
         on_hundred = hundreds & spikes
         on_hundred[on_hundred] = baseline.ratio(run.iterations, on_hundred) < DDP_LARGEST_RATIO
         if (
@@ -398,7 +402,7 @@ class _Marks:
 
         def beyond(rows: Ints) -> Floats:
             """Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise."""
-            step = (self.phase[rows] == Phase.STEP) & ~self.artefact[rows]
+            step = (self.phase[rows] == int(Phase.STEP)) & ~self.artefact[rows]
             return np.where(step, (baseline.ratio(run.iterations, rows) - 1) * self.covers[rows], 0.0)
 
         periods = [

@@ -22,17 +22,18 @@ from stepwatch.sources import Source
 
 SURELY_AN_ITERATION = 5  # of the weights below: its word and number, and two more
 _MARKS = (
-    (Pattern(rb"(?i)\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
-    (Pattern(rb"(?i)\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
-    (Pattern(rb"(?i)\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
-    (Pattern(rb"(?i)\b(?:iter|time|dt)"), 1),
+    (Pattern(rb"\b(?:iter|iteration|step)s?\b\W{0,8}\d", holds=(b"iter", b"step")), 3),
+    (Pattern(rb"\b(?:loss|mfu|lr|tok(?:ens)?/s)\b", holds=(b"loss", b"mfu", b"lr", b"/s")), 1),
+    (Pattern(rb"\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
+    (Pattern(rb"\b(?:iter|time|dt)", holds=(b"iter", b"time", b"dt")), 1),
 )
 _COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 
 
 def nearness(line: bytes) -> int:
     """How many of the marks of an iteration line are there; its word and number count most."""
-    return sum(weight for pattern, weight in _MARKS if pattern.search(line[:400]))
+    start = line[:400].lower()
+    return sum(weight for pattern, weight in _MARKS if pattern.search(start))
 
 
 def no_times(runs: Sequence[Run]) -> NoIterations:

@@ -79,9 +79,9 @@ _MARKS = (
     ("compiling the model", "compiling", False),
 )
 _DISTRIBUTED = Pattern(
-    r"torch[./]distributed[./]run|OMP_NUM_THREADS environment variable for each process|\btorchrun\b|nproc_per_node"
+    r"torch[./]distributed[./]run|omp_num_threads environment variable for each process|\btorchrun\b|nproc_per_node"
     r"|\[rank[1-9]\d*\]|deepspeed",
-    re.IGNORECASE,
+    holds=("torch", "omp_num_threads", "nproc_per_node", "[rank", "deepspeed"),
 )
 # Lines of `stepwatch train` beside nanoGPT's.
 _OWN_START = Pattern(
@@ -254,7 +254,9 @@ def _plain(block: Block, lines: Ints, found: dict[str, Floats]) -> Mask:
     """Which of the lines are whole, as a line of nanoGPT's own follows, and name no file with a number."""
     following = np.minimum(lines + 1, len(block.starts) - 1)
     begins = block.words[block.starts[following]] & np.uint64(0xFFFFFFFFFF)
-    own = np.isin(begins, [int.from_bytes(word, "little") for word in (b"iter ", b"step ", b"savin")])
+    own = np.zeros(len(lines), bool)
+    for word in (b"iter ", b"step ", b"savin"):
+        own |= begins == np.uint64(int.from_bytes(word, "little"))
     numbers = np.array([column for name, column in found.items() if name != "stamp_s"] or [np.zeros(len(lines))])
     possible = (np.abs(numbers) <= LARGEST_KEPT).all(axis=0)
     files = np.isin(lines, block.holding(lines, (b".pt", b".ckpt", b".safe")))
@@ -339,7 +341,7 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
     if _read_assignment(rest, number, records) or rest.startswith("#"):
         return True
     # Facts that stand in other programs' lines: the launcher, the card, work done only when logging.
-    if _DISTRIBUTED.search(line[:500]):
+    if _DISTRIBUTED.search(line[:500].lower()):
         records.events.append(Fact(line=number, name="distributed", value=True))
     if CARD.search(line[:300]):
         records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))

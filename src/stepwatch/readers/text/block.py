@@ -243,7 +243,7 @@ def bytes_equal(words: Words, letter: int) -> Ints:
 
 def _bytes_below(bits: Words) -> Ints:
     """Whole bytes below the lowest bit that is set."""
-    return (np.bitwise_count((bits & (~bits + np.uint64(1))) - np.uint64(1)) >> 3).astype(np.int64)
+    return (np.bitwise_count(~bits & (bits - np.uint64(1))) >> 3).astype(np.int64)
 
 
 def _read_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from stepwatch.patterns import Pattern
 from stepwatch.readers.records import LONGEST_LINE_KEPT
 from stepwatch.run import Fault, FaultKind
 
@@ -42,6 +43,7 @@ _KINDS = (
     ),
     (FaultKind.TRACEBACK, r"^Traceback \(most recent call last\)"),
 )
+_PATTERNS = tuple((kind, Pattern(source)) for kind, source in _KINDS)
 FAULT_LETTERS = (
     b"KeyboardInterrupt", b"^C", b"stopped by ", b"out of memory", b"OutOfMemory", b"ALLOC_FAILED", b"EXHAUSTED",
     b"Exhausted", b"OOM when", b"No space left", b"quota exceeded", b"Errno ", b"NCCL", b"nccl", b"Watchdog caught",
@@ -78,8 +80,8 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
     start = rest[:500]
     if not may_be_fault(start):
         return None
-    for kind, pattern in _KINDS:
-        if re.search(pattern, start):
+    for kind, pattern in _PATTERNS:
+        if pattern.search(start):
             # Lightning warns of an interrupt; nobody does of one that did not happen.
             warned = kind is not FaultKind.INTERRUPTED and _HARMLESS.search((prefix + start)[:150])
             harmless = warned or _CODE.match(start)

@@ -260,8 +260,9 @@ def alike(
     """Those of the lines that fit one of the statements, those of one shape together, with their values."""
     poor = 0  # shapes that so few lines have that they are not worth it
     refused: set[bytes] = set()
+    marks = {mark for statement in statements for mark in statement.marks}
     for _ in range(40):
-        model = _model(block, lines, statements, prefixes, refused)
+        model = _model(block, lines, statements, marks, prefixes, refused)
         if model is None or poor > 3:
             return
         fits, found = model.shape.match(block, lines)
@@ -285,20 +286,21 @@ class _Model(NamedTuple):
 
 def _holds(block: Block, lines: Ints, model: _Model, prefixes: bool) -> bool:
     """Whether the pattern finds the same fields in some of the lines as in the one that showed their shape."""
-    checked = np.linspace(0, len(lines) - 1, min(16, len(lines))).astype(np.int64)
-    for line in lines[checked].tolist():
-        text = block.line(line).decode("utf-8", "replace")
+    last = len(lines) - 1
+    for place in {last * part // 15 for part in range(16)}:
+        text = block.line(lines[place]).decode("utf-8", "replace")
         found = model.statement.find(strip_prefix(text)[0] if prefixes else text)
         if found is None or found.texts.keys() != model.fields:
             return False
     return True
 
 
-def _model(block: Block, lines: Ints, statements: Sequence[Line], prefixes: bool, refused: set[bytes]) -> _Model | None:
+def _model(
+    block: Block, lines: Ints, statements: Sequence[Line], marks: set[bytes], prefixes: bool, refused: set[bytes]
+) -> _Model | None:
     """A line that one of the statements fits, of the kind of which there are most."""
     if not len(lines):
         return None
-    marks = {mark for statement in statements for mark in statement.marks}
     if len(lines) > _SAMPLED:  # in steps of the golden ratio, which no period of a log falls in with
         lines = lines[(np.arange(_SAMPLED) * ((5**0.5 - 1) / 2) % 1 * len(lines)).astype(np.int64)]
     sample = block.lines(lines)
@@ -341,7 +343,8 @@ class Head(bytes):
 
     def __contains__(self, letters: object) -> bool:
         assert isinstance(letters, bytes)
-        return letters.translate(None, _DIGITS) in _by_kind(self)[1] and super().__contains__(letters)
+        may_be = b"\n" in letters or letters.translate(None, _DIGITS) in _by_kind(self)[1]
+        return may_be and super().__contains__(letters)
 
 
 @lru_cache(1)  # one text is looked through for the marks of every format

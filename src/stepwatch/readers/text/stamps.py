@@ -258,8 +258,7 @@ class Prefix(NamedTuple):
 
 def skip_spaces(block: Block, at: Ints) -> Ints:
     for _ in range(25):  # words of eight spaces
-        count = bytes_equal(block.words[at], ord(" "))
-        at = at + count
-        if (count < 8).all():
+        if not (block.octets[at] == ord(" ")).any():
             break
+        at = at + bytes_equal(block.words[at], ord(" "))
     return at

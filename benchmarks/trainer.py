@@ -306,7 +306,8 @@ def chunked_loss(place: Path, rounds: int) -> Iterator[Row]:
 
 def recomputing(place: Path, rounds: int) -> Iterator[Row]:
     """The same training with activations kept and computed again, in turn; of an iteration, without the start."""
-    kept, again = ([_of_iteration(place, setting) for _ in range(rounds)] for setting in (False, True))
+    pairs = [[_of_iteration(place, setting) for setting in (False, True)] for _ in range(rounds)]
+    kept, again = zip(*pairs, strict=True)
     tokens = f"{MANY_ACTIVATIONS['batch_size']} × {MANY_ACTIVATIONS['block_size']}"
     shape = f"{MANY_ACTIVATIONS['n_layer']} layers of {MANY_ACTIVATIONS['n_embd']}, batches of {tokens}"
     for what, unit, figures in (

@@ -31,7 +31,9 @@ from stepwatch.trainer.snapshot import Packed, Snapshot, Taken
 
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
 _PIECE = 1 << 20  # bytes written in one go
-_QUICK_S = 0.01  # a disk that needs longer for a small file has it from the thread: it would be several short steps
+# Bytes and seconds: a smaller checkpoint is written at once, unless the disk took longer for the last one, which would
+# be several of the steps of such a model.
+_AT_ONCE, _QUICK_S = 1 << 20, 0.01
 
 
 class Saved(NamedTuple):
@@ -98,7 +100,8 @@ class Keeper:
         except Exception as error:  # of a small one the file is made there
             self._report(Saved(at, 0.0, 0, self.path, reason_of(error)))
             return time.perf_counter() - began
-        if self._writer is None or (isinstance(copy, Packed) and self._last_s < _QUICK_S):
+        is_small = isinstance(copy, Packed) and copy.size < _AT_ONCE
+        if self._writer is None or (is_small and self._last_s < _QUICK_S):
             self._copy = None
             self._hurry.set()
             self._write(copy, at, stopped, was_waited_for=True)

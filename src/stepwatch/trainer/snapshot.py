@@ -17,8 +17,8 @@ from torch import Tensor
 
 _AT_ONCE = 1 << 16  # bytes: a smaller tensor is copied before a thread would have begun
 # Bytes: of a smaller checkpoint the file is made at once. A thread would need as much of the interpreter's time for it,
-# and take that from the steps of such a model, which are short.
-SMALLEST_COPY = 1 << 20
+# and the steps of such a model are short: with one of 2.4 MB the next step took 7 ms longer, made at once it is 3 ms.
+SMALLEST_COPY = 4 << 20
 LARGEST_COPY = 32 << 20  # bytes: a tenth of what Python takes that has imported torch
 
 

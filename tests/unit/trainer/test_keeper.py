@@ -53,9 +53,12 @@ def test_a_small_checkpoint_is_written_before_a_step_goes_on(tmp_path: Path, mon
     assert [(one.at, one.failed, one.was_waited_for) for one in saved] == [(1, None, True)]
     assert load(tmp_path / "ckpt.pt")["iter_num"] == 1
     assert keeper.settle() == 0
-    keeper.begin(a_checkpoint(2, model={"w": torch.ones(COPIED)}), 2)
+    weight = torch.ones(2**18)
+    for at in (2, 3):
+        keeper.begin(a_checkpoint(at, model={"w": weight}), at)
+        weight = torch.ones(COPIED)
     keeper.close()
-    assert not saved[1].was_waited_for
+    assert [one.was_waited_for for one in saved] == [True, False, False]
 
 
 def test_a_disk_is_slow_until_it_was_quick_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +81,9 @@ def test_a_disk_is_slow_until_it_was_quick_again(tmp_path: Path, monkeypatch: py
     assert [(one.seconds, one.was_waited_for) for one in saved] == [(5.0, True), (0.0, False), (0.0, True)]
 
 
+@pytest.mark.parametrize("count", [100, 2**18])
 def test_on_a_slow_disk_a_small_checkpoint_is_a_file_before_a_step_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(module, "_QUICK_S", 0.0)
     may_write, written = Event(), module.replace
@@ -89,7 +93,7 @@ def test_on_a_slow_disk_a_small_checkpoint_is_a_file_before_a_step_goes_on(
         return written(path, checkpoint, *rest)
 
     monkeypatch.setattr(module, "replace", held_up)
-    weight = torch.ones(100)
+    weight = torch.ones(count)
     keeper = Keeper(tmp_path)
     keeper.save(a_checkpoint(1, model={"w": weight}), 1)
     weight.fill_(2)

@@ -40,8 +40,8 @@ KILLS, SEED = 200, 1
 RANKS, SLOW_RANK, SLOWER = 8, 5, 1.6
 _TURNS, _PHASES_A_TURN, _PAIRS = 5000, 20, 300  # short turns: few of them are interrupted by what else runs here
 QUICK = (
-    "What a phase adds is measured in 5,000 short turns: that of the quickest tenth of them, and the median. Where "
-    "others share the processor it may run at 0.6 of its speed for seconds, in an empty loop too."
+    "What a phase adds is measured in 5,000 short turns: the quickest tenth of them, in which the machine did least "
+    "else, with the median in brackets. An empty loop beside it varies by a factor of 1.6, too."
 )
 _TMPFS_BYTES = 64 * 1024
 _WORK = bytes(20_000_000)
@@ -56,7 +56,7 @@ class Added:
     """Microseconds a phase, over many short turns."""
 
     quick_us: float
-    """Of the quickest tenth: those in which the processor had nothing else to do."""
+    """Of the quickest tenth: those in which the machine did least else."""
     median_us: float
 
     def __str__(self) -> str:

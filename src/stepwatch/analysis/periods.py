@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.statistics import Baseline, median, pieces
+from stepwatch.analysis.statistics import Baseline, median, pieces, series
 from stepwatch.run import Floats, Ints, Run, rows_from
 
 Mask = npt.NDArray[np.bool_]
@@ -88,15 +88,17 @@ def find_periods(
 
     `beyond` is what rows have beyond normal steps, in steps; 0 where something else explains it.
     """
-    slow = np.flatnonzero(spikes)
-    excess = beyond(slow)
     found: list[Period] = []
+    slow = np.flatnonzero(spikes)
+    if len(slow) < _LEAST_TIMES:
+        return found
+    excess, before = beyond(slow), _before(numbers, covers)
     while len(left := slow[excess > 0]) >= _LEAST_TIMES:
         best, most = None, 0.0
         tries = len(left) * (len(left) - 1) // 2
         near = left[:_ENOUGH]
         for every, offset in _grids(numbers[near], covers[near]):
-            rows = _rows_on(every, offset, numbers, covers, most=len(left) / MOST_PLACES + 1)
+            rows = _rows_on(every, offset, numbers, before, most=len(left) / MOST_PLACES + 1)
             rows = rows[rows != first]
             if len(rows) < _LEAST_TIMES:
                 continue
@@ -116,14 +118,23 @@ def find_periods(
     return found
 
 
-def _rows_on(every: int, offset: int, numbers: Ints, covers: Ints, most: float) -> Ints:
+def _before(numbers: Ints, covers: Ints) -> Any:
+    """Of each row the last iteration before those that it is about, and no row before is."""
+
+    def part(rows: slice) -> Any:
+        here, about = numbers[rows], covers[rows]
+        above = numbers[rows.start - 1] if rows.start else here[0] - about[0]
+        return here - np.minimum(about, np.diff(here, prepend=above))
+
+    return series(len(numbers), part)
+
+
+def _rows_on(every: int, offset: int, numbers: Ints, before: Any, most: float) -> Ints:
     """The rows that are about one of these iterations, which no row before is about; none where they are too many."""
     found: list[Ints] = []
     for rows in pieces(len(numbers)):
-        here, about = numbers[rows], covers[rows]
-        before = numbers[rows.start - 1] if rows.start else here[0] - about[0]
-        own = np.minimum(about, np.diff(here, prepend=before))
-        found.append(rows.start + np.flatnonzero((here - offset) // every > (here - own - offset) // every))
+        on_grid = (numbers[rows] - offset) // every > (before[rows] - offset) // every
+        found.append(rows.start + np.flatnonzero(on_grid))
         if sum(map(len, found)) > most:
             return _NONE
     return np.concatenate(found)
@@ -138,7 +149,7 @@ def _grids(numbers: Ints, covers: Ints) -> Iterator[tuple[int, int]]:
     span = int(numbers[-1] - numbers[0])
     for every in sorted(apart | {round(span / round(span / each)) for each in apart if 0 < each <= span}):
         ends = numbers % every
-        tried = ends[np.sort(np.unique(ends, return_index=True)[1])]
+        tried = np.array([*dict.fromkeys(ends.tolist())])
         last = int(tried[np.argmax(((ends - tried[:, None]) % every < covers).sum(axis=1))])
         before = (covers - 1 - (ends - last) % every)[(ends - last) % every < covers]
         yield every, last

@@ -82,9 +82,10 @@ def first_stamp_s(path: str) -> float | None:
 def _of_text(head: bytes) -> dict[str, str]:
     """By the first line that says it."""
     lower = head.lower() + b"\n"
+    kinds = b"\n".join({*lower.translate(None, b"0123456789").split(b"\n")})  # most lines differ in their digits alone
     said: dict[str, str] = {}
     for key, (words, pattern) in _SAID.items():
-        at = 0
+        at = 0 if any(word in kinds for word in words) else len(lower)
         while key not in said and (places := [place for word in words if (place := lower.find(word, at)) >= 0]):
             begin, at = lower.rfind(b"\n", 0, min(places)) + 1, lower.index(b"\n", min(places))
             match = pattern.search(head[begin:at].decode("utf-8", "replace"))

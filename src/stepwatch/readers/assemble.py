@@ -62,9 +62,15 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
         if reader.complete is not None:
             run = reader.complete(run, own, records)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])
-        run = replace(run, unread=unread, unread_count=missed[i + 1] - missed[i])
         strange = tuple(records.outside[named[i] : named[i + 1]])
-        runs.append(_admitted(replace(run, outside=strange, outside_count=outside[i + 1] - outside[i])))
+        run = replace(
+            run,
+            unread=unread,
+            unread_count=missed[i + 1] - missed[i],
+            outside=strange,
+            outside_count=outside[i + 1] - outside[i],
+        )
+        runs.append(_admitted(run))
     return tuple(runs)
 
 

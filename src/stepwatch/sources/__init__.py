@@ -138,10 +138,12 @@ def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
         found = text.count(b"\n", begin, begin + size)
         if found < line and begin + size < len(text):
             line, begin = line - found, begin + size
-            continue
-        for _ in range(line):
-            begin = text.find(b"\n", begin) + 1 or len(text)
-        break
+        elif size > 1 << 10:
+            size >>= 3
+        else:
+            for _ in range(line):
+                begin = text.find(b"\n", begin) + 1 or len(text)
+            break
     return begin
 
 

@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
 
 # Begins with a letter, which is searched for eight times as fast as the beginning of a line.
-_NANOGPT_LINE = rb"iter (?<=^iter )\d{1,12}: loss [\d.naif-]{1,16}, time [\d.]{1,16}ms"
+_NANOGPT_LINE = rb"iter (?<=^iter )\d{1,12}: loss [\d.naif-]{1,16}(?: [A-Z]{1,8})?, time [\d.]{1,16}ms"
 
 # By name. Where two claim as many lines, the first wins.
 FORMATS: dict[str, Row] = {

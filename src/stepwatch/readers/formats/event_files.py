@@ -256,12 +256,12 @@ def _value(data: bytes, begin: int, end: int) -> tuple[str, float | None, bytes]
 def fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """The fields of a message: number, value (of a part: its length), place of the value. Raises where it is none."""
     while begin < end:
-        key, begin = _varint(data, begin)
+        key, begin = (data[begin], begin + 1) if data[begin] < 0x80 else _varint(data, begin)  # most have one byte
         kind = key & 7
         if kind == 0:
             value, after = _varint(data, begin)
         elif kind == 2:
-            value, begin = _varint(data, begin)
+            value, begin = (data[begin], begin + 1) if data[begin] < 0x80 else _varint(data, begin)
             after = begin + value
         else:
             value = {1: 8, 5: 4}[kind] if kind in (1, 5) else -1

@@ -122,14 +122,13 @@ class Line:
         spans: list[tuple[int, int, Field]] = []
         whole = len(pieces) == len(self._patterns)
         for pattern, piece in pieces:
-            for field in pattern.fields:
-                begin, end = piece.span(field.group)
+            for field, (begin, end) in zip(pattern.fields, piece.regs[1:], strict=True):
                 if begin < 0:
                     whole = False
                 elif field is not pattern.opens:
                     spans.append((begin, end, field))
                     if field.name:
-                        texts.setdefault(field.name, piece[field.group])
+                        texts.setdefault(field.name, line[begin:end])
         begin = match.end(head.opens.group) if head.opens else 0
         return Found(texts, sorted(spans), begin, match.end(), whole)
 

@@ -98,9 +98,11 @@ class LineFormat:
             any(line.fits(rest) for line in self.iterations)
             for rest in lines_behind(head, self._marks, prefixes=self.prefixes)
         )
+        if hits:
+            return float(hits)
         opening = [line for line in self.settings if line.opening]
         begun = any(line.fits(rest) for line in opening for rest in lines_behind(head, (line.letters,), prefixes=False))
-        return float(hits) or (0.5 if begun else 0.0)
+        return 0.5 if begun else 0.0
 
     @cached_property
     def _marks(self) -> tuple[bytes, ...]:

@@ -301,13 +301,15 @@ def _model(
     """A line that one of the statements fits, of the kind of which there are most."""
     if not len(lines):
         return None
-    if len(lines) > _SAMPLED:  # in steps of the golden ratio, which no period of a log falls in with
+    if len(lines) <= _SAMPLED:
+        text = block.letters(lines)
+    else:  # in steps of the golden ratio, which no period of a log falls in with
         lines = lines[(np.arange(_SAMPLED) * ((5**0.5 - 1) / 2) % 1 * len(lines)).astype(np.int64)]
-    sample = block.lines(lines)
-    text = b"\n".join(sample)
+        text = b"\n".join(block.lines(lines))
     if not any(map(text.__contains__, marks)):
         return None
-    kinds = text.translate(ONE_DIGIT, _DRAWINGS).split(b"\n")
+    sample = text.split(b"\n")[: len(lines)]
+    kinds = text.translate(ONE_DIGIT, _DRAWINGS).split(b"\n")[: len(lines)]
     first = dict(zip(reversed(kinds), reversed(sample), strict=True))
     counted = (kind for kind, _ in Counter(kinds).most_common() if kind not in refused)
     marked = (kind for kind in counted if any(map(first[kind].__contains__, marks)))

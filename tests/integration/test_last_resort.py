@@ -44,7 +44,53 @@ def test_a_full_disk_is_named(arguments: list[str]) -> None:
     assert done.stderr.count(b"\n") == 2
 
 
-def test_a_closed_pipe_is_no_matter() -> None:
-    command = f"'{sys.executable}' -m stepwatch '{LOG}' --json | head -c 10"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, env=QUIET, check=False)
-    assert (done.stdout, done.stderr) == (b'{"schema":', b"")
+def in_shell(arguments: list[str], behind: str) -> subprocess.CompletedProcess[bytes]:
+    """With something behind the command; what is written last is its own exit code."""
+    command = f"{{ '{sys.executable}' -m stepwatch \"$@\"; echo $? >&2; }} {behind}"
+    return subprocess.run(["sh", "-c", command, "sh", *arguments], capture_output=True, env=QUIET, check=False)
+
+
+ANSWERS = [[str(LOG), "--json"], ["gpus"], ["--help"], ["--version"], ["watch", "--once", str(LOG)]]
+
+
+@pytest.mark.parametrize("arguments", ANSWERS)
+def test_a_reader_that_goes_away_is_no_matter(arguments: list[str]) -> None:
+    done = in_shell(arguments, "| true")
+    assert done.stderr == b"0\n"
+
+
+def test_a_reader_that_goes_away_has_what_it_read() -> None:
+    done = in_shell(ANSWERS[0], "| head -c 10")
+    assert (done.stdout, done.stderr) == (b'{"schema":', b"0\n")
+
+
+def test_a_reader_that_goes_away_does_not_change_what_was_found(tmp_path: Path) -> None:
+    """A regression is one, whoever reads about it."""
+    slow = tmp_path / "slow.log"
+    lines = ("".join(f"iter {n}: loss 2.0, time {ms + n % 3}.00ms, mfu 20.00%\n" for n in range(90)) for ms in (50, 90))
+    for path, text in zip((tmp_path / "fast.log", slow), lines, strict=True):
+        path.write_text(text)
+    done = in_shell(["compare", str(tmp_path / "fast.log"), str(slow), "--fail-over", "5%"], "| true")
+    assert done.stderr == b"3\n"
+
+
+@pytest.mark.parametrize("arguments", ANSWERS)
+def test_an_answer_for_a_closed_output_is_lost_and_said_to_be(arguments: list[str]) -> None:
+    done = in_shell(arguments, ">&-")
+    what, remedy, code = done.stderr.decode().splitlines()
+    assert what == "stepwatch: the answer cannot be written: Bad file descriptor"
+    assert (remedy, code) == ("  choose another file with -o", "1")
+
+
+def test_an_answer_in_a_file_needs_no_output(tmp_path: Path) -> None:
+    done = in_shell([str(LOG), "--json", "-o", str(tmp_path / "a.json")], ">&-")
+    assert done.stderr.endswith(b"\n0\n")
+    assert (tmp_path / "a.json").read_bytes().startswith(b'{"schema":')
+
+
+def test_a_command_is_run_though_nobody_can_read_what_it_prints(tmp_path: Path) -> None:
+    done = in_shell(["run", "-o", str(tmp_path / "run"), "--", "sh", "-c", "echo hello; exit 7"], ">&-")
+    assert done.stderr.endswith(b"\n7\n")
+    assert any(b"hello" in file.read_bytes() for file in (tmp_path / "run").iterdir())
+    command = f"exec '{sys.executable}' -m stepwatch run -o '{tmp_path / 'again'}' -- sh -c 'exit 7' >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], env=QUIET, check=False).returncode == 7

@@ -511,6 +511,18 @@ def test_a_signal_ends_the_step_saves_and_leaves(place: Path) -> None:
     assert saved["iter_num"] == int(stopped[1]) + 1
 
 
+@pytest.mark.parametrize("end", ["| head -n 3", "> /dev/full", ">&-"])
+def test_a_log_that_cannot_be_written_ends_no_training(place: Path, end: str) -> None:
+    if "/dev/full" in end and not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    flags = flags_of({**TINY, "max_iters": 30, "log_interval": 1})
+    command = f"{{ '{sys.executable}' -m stepwatch train {' '.join(flags)}; echo $? >&2; }} {end}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert load(place / "out" / "ckpt.pt")["iter_num"] == 31  # 0 to 30 are done
+    assert done.stderr.count("the log cannot be written") == (0 if end == ">&-" else 1)
+    assert done.stderr.endswith("\n0\n")
+
+
 def test_a_second_signal_ends_at_once(place: Path) -> None:
     process = started()
     process.send_signal(signal.SIGINT)

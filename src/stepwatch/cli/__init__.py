@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import importlib
+import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -42,6 +45,8 @@ DEBUG = "STEPWATCH_DEBUG"
 """Where it is set, what is not expected is raised as it is."""
 _KEEP_THREADS = {"calibrate", "convert", "run", "sample", "train"}
 """Commands that compute with torch, or start a program that inherits our environment."""
+_PRINT_ON_THE_WAY = {"monitor", "prepare", "run", "serve", "train", "watch"}
+"""Commands whose work is worth doing though nobody can read what they print."""
 
 
 def complain(problems: Iterable[Notice], language: str | None = None) -> None:
@@ -108,6 +113,14 @@ class _Commands(Spoken, click.Group):
         with formatter.section(say(Message("Commands:"), language)):
             formatter.write_dl([(name, say(summary, language)) for name, summary in COMMANDS.items()])
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _readers_may_leave():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _readers_may_leave():
+            return super().invoke(ctx)
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         # Only these need threads of linear algebra, and starting them takes longer than most answers.
         if not _KEEP_THREADS & set(sys.argv[1:2]):
@@ -116,13 +129,16 @@ class _Commands(Spoken, click.Group):
         # are searched for after more new objects than a short answer makes, which are some megabytes.
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)
+        _replace_closed_streams()
         debugging = bool(os.environ.get(DEBUG))
         asked = language_among(kwargs.get("args") or sys.argv[1:])
         try:
             with warnings.catch_warnings():
                 if not debugging:
                     warnings.simplefilter("ignore")  # a library's remarks to its programmers
-                return super().main(*args, **{**kwargs, "standalone_mode": False})
+                done = super().main(*args, **{**kwargs, "standalone_mode": False})
+            sys.stdout.flush()  # what was not written is said here, and not by Python when it ends
+            return done
         except StepwatchError as error:
             said = () if isinstance(error, NothingRead) else (Notice(error.what, error.remedy),)
             complain((*error.notices, *said), error.language or asked)
@@ -134,14 +150,11 @@ class _Commands(Spoken, click.Group):
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(130)  # as a shell reports Ctrl-C
-        except BrokenPipeError:  # `stepwatch … | head` has all it wants
-            _drop_output()
-            sys.exit(0)
         except Exception as error:
             if debugging:
                 raise
             if isinstance(error, OSError):
-                _drop_output()
+                drop_output()
             complain((_last_words(error),), asked)
             sys.exit(1)
 
@@ -163,9 +176,36 @@ def _wrong_usage(error: click.UsageError, context: click.Context) -> Notice:
     return Notice(Message("{text:list}", {"text": error.format_message()}), remedy)
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
     """What could not be written is not tried again when the interpreter ends."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until then
+
+
+@contextmanager
+def _readers_may_leave() -> Iterator[None]:
+    """`stepwatch … | head` has all it wants; to click that is a failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        drop_output()
+        raise click.exceptions.Exit(0) from None
+
+
+class _Closed(io.TextIOBase):
+    """A standard output that was closed before the start: Python has None for it, and loses an answer silently."""
+
+    def write(self, text: object) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def _replace_closed_streams() -> None:
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        if _PRINT_ON_THE_WAY & set(sys.argv[1:2]) and "--once" not in sys.argv:
+            drop_output()
+        else:
+            sys.stdout = _Closed()
 
 
 def _last_words(error: Exception) -> Notice:

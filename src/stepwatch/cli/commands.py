@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from stepwatch.cli import complain, no_such_option
+from stepwatch.cli import complain, drop_output, no_such_option
 from stepwatch.cli.help import option
 from stepwatch.errors import StepwatchError, UnknownGpu, UnreadableInput, UsageError
 from stepwatch.gpus import find_gpu
@@ -196,7 +196,10 @@ def write(answer: str | bytes, output: str | None, language: str, form: str = "t
         if isinstance(answer, str):
             encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a console may not know every character
             answer = answer.encode(encoding, "replace").decode(encoding)
-        click.echo(answer, nl=False)
+        try:
+            click.echo(answer, nl=False)
+        except BrokenPipeError:  # `stepwatch … | head` has all it wants; the exit code is that of the whole answer
+            drop_output()
         return
     try:
         with open(output, "wb") as stream:

@@ -6,9 +6,11 @@ progress bar stands below the lines.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -29,17 +31,28 @@ class Log:
 
     def __init__(self, speaks: bool = True) -> None:
         self._speaks = speaks
+        self._lost = False
         self._bar: tuple[Progress, TaskID] | None = None
         self._last_eta = self._last_progress = time.monotonic()
 
     def say(self, line: str) -> None:
-        if self._speaks:
+        """Whoever reads it may go away, and a disk may be full: the training is worth more than these lines."""
+        if not self._speaks:
+            return
+        try:
             print(line, flush=True)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end
+            if not self._lost:
+                self._lost = True
+                self.hint(f"note: the log cannot be written ({error.strerror}); the training goes on")
 
     def hint(self, line: str) -> None:
         """For whoever looks on; not part of the log."""
         if self._speaks:
-            print(line, file=sys.stderr, flush=True)
+            with suppress(OSError):
+                print(line, file=sys.stderr, flush=True)
 
     def acknowledge(self, signal: str) -> None:
         self.hint(f"{signal}: stopping, and saving what was trained; once more ends at once, without saving")

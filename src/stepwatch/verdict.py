@@ -18,7 +18,7 @@ from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median, pieces
 from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
-from stepwatch.run import FaultKind, Timing
+from stepwatch.run import FaultKind, Timing, numbers_of
 from stepwatch.settings import Origin
 from stepwatch.units import DAY_S, HOUR_S, Interval
 
@@ -199,12 +199,11 @@ def crashed(evidence: Evidence) -> Verdict | None:
 def diverged(evidence: Evidence) -> Verdict | None:
     text = evidence.sentence("loss_nan")
     row = int(np.flatnonzero(evidence.analysis.run.iterations.number == text.params["at"])[0])
-    saved = [
-        save.at for save in evidence.analysis.run.checkpoints if save.at is not None and save.at < text.params["at"]
-    ]
+    saved = numbers_of(evidence.analysis.run.checkpoints)
+    saved = saved[saved < text.params["at"]]
     remedy = Message("Start again with a lower learning rate or gradient clipping.")
-    if saved:
-        facts = {"at": max(saved)}
+    if len(saved):
+        facts = {"at": int(saved[-1])}
         remedy = Message(
             "Resume from the checkpoint of iteration {at:n}, with a lower learning rate or gradient clipping.", facts
         )
@@ -223,7 +222,8 @@ def stopped(evidence: Evidence) -> Verdict | None:
         planned = bool(numbers[-1] + max(apart, 2) <= end)
     if fault is None and not planned:
         return None
-    saved = max((save.at for save in a.run.checkpoints if save.at is not None), default=None)
+    saves = numbers_of(a.run.checkpoints)
+    saved = int(saves[-1]) if len(saves) else None
     facts: dict[str, Any] = {"last": last, "end": end, "saved": saved}
     silent_s = _silent_s(evidence)
     if fault is not None and len(numbers):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
 from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.messages import Message
-from stepwatch.run import SLEEP_S
+from stepwatch.run import SLEEP_S, column_of, numbers_of
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import Z90, Interval
 
@@ -60,7 +59,7 @@ def _settings(a: Analysis) -> Settings:
     found = a.run.settings
     interval = a.phases.eval_interval
     if not interval and len(a.run.evaluations) > 2:
-        gaps = np.diff(sorted({event.at for event in a.run.evaluations}))
+        gaps = np.diff(numbers_of(a.run.evaluations))
         interval = int(np.median(gaps)) if len(gaps) > 1 else None
     if interval and "eval_interval" not in found:
         found = found.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
@@ -127,14 +126,12 @@ def stalled_s(a: Analysis) -> float:
 
 def _improvements(a: Analysis) -> Interval | None:
     """The share of evaluations that would save if only a better validation loss did."""
-    losses = [evaluation.val_loss for evaluation in a.run.evaluations if evaluation.val_loss is not None]
+    losses = column_of(a.run.evaluations, "val_loss")
+    losses = losses[~np.isnan(losses)]
     if len(losses) < 4:  # too few for a trend
         return None
-    best, lowest, fell = losses[0], 0, 0
-    for before, loss in pairwise(losses):
-        lowest += loss < best
-        fell += loss < before
-        best = min(best, loss)
+    lowest = int((losses[1:] < np.minimum.accumulate(losses)[:-1]).sum())
+    fell = int((losses[1:] < losses[:-1]).sum())
     later = len(losses) - 1
     chance = Z90 * math.sqrt(max(lowest * (later - lowest), 1) / later) / later
     share = lowest / later

@@ -144,13 +144,18 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     yield Finding("first_iteration", INFO, text)
 
 
+def _some(numbers: Ints) -> list[int]:
+    """As many as are said one by one, and the last."""
+    return [*numbers[:5].tolist(), *numbers[5:][-1:].tolist()]
+
+
 def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
     rows = a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
     if not rows.any() or a.phases.baseline is None or a.costs.eval_s is None:
         return
     times, count = a.run.iterations.time_s[rows], int(rows.sum())
     facts = {
-        "at": a.run.iterations.number[rows].tolist(),
+        "at": _some(a.run.iterations.number[rows]),
         "time": median(times),
         "cost": a.costs.pair_s or a.costs.eval_s,
         "ratio": median(times / a.phases.baseline.time_s[rows]),
@@ -242,7 +247,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
     asleep = (excess > SLEEP_S) & (ratio > SLEEP_RATIO)
     if asleep.any():
-        facts = {"at": numbers[asleep].tolist(), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
+        facts = {"at": _some(numbers[asleep]), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
         message = Message(
             "The machine stood still for {lost:time} in iteration {at:ints}, as if asleep. This affects neither the normal speed nor the forecast.",
             facts,
@@ -467,7 +472,7 @@ def printed_mfu(a: Analysis) -> Iterator[Finding]:
         count = int(rows.sum())
         message = Message(
             "The MFU of -100 % at iteration {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
-            {"at": a.run.iterations.number[rows].tolist(), "count": count},
+            {"at": _some(a.run.iterations.number[rows]), "count": count},
             "The MFU of -100 % at iterations {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
             count,
         )

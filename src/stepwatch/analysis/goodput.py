@@ -311,7 +311,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
         unseen = float(phases.trailing - 1 - last)
         parts["step"] += float(usual[-1]) * costs.mean_ratio * unseen
         evals += 1
-        saves += any(save.at == phases.trailing for save in run.checkpoints)
+        saves += bool((column_of(run.checkpoints, "at") == phases.trailing).any())
     if costs.pair_s is not None and saves == evals:
         share = min(costs.eval_s.mid / max(costs.pair_s.mid, 1e-12), 1.0) if costs.eval_s else 1.0
         parts["eval"] += evals * costs.pair_s.mid * share

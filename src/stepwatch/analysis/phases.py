@@ -370,10 +370,10 @@ class _Marks:
     def mark_lone_saves(self) -> None:
         """`saving checkpoint` with no evaluation line above: it belongs to the next row if that row is slow."""
         run, baseline = self.run, self.baseline
-        lone = [save.line for save in run.checkpoints if save.at is None and "checkpoint" in run.holds]
-        if not lone or baseline is None or run.reordered:
+        lone = np.isnan(column_of(run.checkpoints, "at"))
+        if not lone.any() or "checkpoint" not in run.holds or baseline is None or run.reordered:
             return
-        rows = rows_from(run.iterations.line, lone)
+        rows = rows_from(run.iterations.line, column_of(run.checkpoints, "line")[lone])
         rows = rows[rows < len(run.iterations)]
         slow = baseline.ratio(run.iterations, rows) > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise)
         for row, is_slow in zip(rows.tolist(), slow.tolist(), strict=True):
@@ -426,8 +426,8 @@ class _Marks:
         if run.timing in AVERAGES:
             if self.hold_most(np.isin(run.iterations.number, numbers_of(run.evaluations))):
                 return False, False
-            return any(e.at <= number for e in run.evaluations), False
-        told = any(e.at == number for e in run.evaluations)
+            return bool((column_of(run.evaluations, "at") <= number).any()), False
+        told = bool((column_of(run.evaluations, "at") == number).any())
         if number == 0 and run.traits.evaluates_at_zero:
             # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
             evaluates = told or not (run.has_header and run.evaluations)

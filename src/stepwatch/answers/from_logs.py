@@ -11,7 +11,6 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +29,7 @@ from stepwatch.platforms import quoted
 from stepwatch.readers import read_all
 from stepwatch.readers.refusals import ConfigGiven, LooksLike
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
-from stepwatch.run import Run
+from stepwatch.run import Run, column_of
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
 from stepwatch.sources.directories import is_collection, samples_of_log
@@ -261,7 +260,7 @@ def _logged(run: Run, name: str) -> Value | None:
     if name in run.settings and run.settings[name].origin is Origin.LOG:
         return run.settings[name].value
     if name == "eval_interval" and len(run.evaluations) > 2:
-        return math.gcd(*(b.at - a.at for a, b in pairwise(run.evaluations)))
+        return int(np.gcd.reduce(np.diff(column_of(run.evaluations, "at")).astype(np.int64)))
     return None
 
 

@@ -125,9 +125,10 @@ def clean(text: object) -> str:
 
 def _ints(values: Sequence[int], language: str) -> str:
     """Up to five numbers; of more the first three, an ellipsis and the last."""
-    shown = [numbers.integer(value, language) for value in values]
-    if len(shown) > 5:
-        shown = [*shown[:3], "…", shown[-1]]
+    few = values if len(values) <= 5 else [*values[:3], values[-1]]  # there may be millions
+    shown = [numbers.integer(value, language) for value in few]
+    if len(values) > 5:
+        shown.insert(3, "…")
     return TABLE[language].comma.join(shown)
 
 

@@ -178,9 +178,9 @@ def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
     # Of fewer steps than an update; others have the same rate by its few digits.
     drawn = drawn[clock.covers[drawn] < median(clock.covers.astype(np.float64))]
     ended = before[~goes_on & (before == last - 1)] + 1  # the last one, which no step follows
-    kept = np.setdiff1d(np.arange(last + 1), np.append(drawn, ended))
-    if len(kept) == last + 1:
+    if not len(drawn) and not len(ended):
         return _from_rate(clock, fixed)
+    kept = np.setdiff1d(np.arange(last + 1), np.append(drawn, ended))
     updates = Clock(clock.number[kept], clock.elapsed_s[kept], clock.error_s[kept], clock.rate_s[kept], clock.done)
     times = _from_rate(updates, set((np.searchsorted(kept, sorted(fixed), side="right") - 1).tolist()))
     if times is None:
@@ -197,23 +197,23 @@ def _from_rate(clock: Clock, fixed: set[int]) -> Floats | None:
     stands = len(clock.number) == 2 and clock.elapsed_s[0] == clock.elapsed_s[1]  # then only the rate can show
     if np.isnan(clock.rate_s).any() or (len(clock.number) < 3 and not stands):
         return None
-    drawn = clock.covers.astype(np.float64)
-    if clock.done:
-        drawn[0] = clock.number[0]  # a resumed bar jumps to where it goes on, and tqdm counts that as steps
-        counts = _smoothed(drawn, SMOOTHING * float(drawn[0]))
-        before = np.concatenate(([0.0], clock.rate_s[:-1] * counts[:-1]))
-    else:
-        drawn[0] = drawn[1:].mean()
-        counts = _smoothed(drawn, float(drawn[0]))
-        before = np.concatenate(([clock.rate_s[0] * counts[0]], clock.rate_s[:-1] * counts[:-1]))
-    spent = np.maximum((clock.rate_s * counts - _KEPT * before) / SMOOTHING, 0.0)
+    averages = _averages(clock)
+    spent = np.empty(len(averages))
+    spent[0] = averages[0] - _KEPT * (0.0 if clock.done else averages[0])
+    np.multiply(averages[:-1], _KEPT, out=spent[1:])
+    np.subtract(averages[1:], spent[1:], out=spent[1:])
+    del averages  # there may be millions of rows
+    spent /= SMOOTHING
+    np.maximum(spent, 0.0, out=spent)
     # The two clocks never part by more than the seconds that one of them does not show, but for a block in ten.
-    apart = np.cumsum(spent) - clock.elapsed_s
+    apart = np.cumsum(spent)
+    apart -= clock.elapsed_s
     span = float(clock.elapsed_s[-1] - clock.elapsed_s[0])
     if abs(float(apart[-1] - apart[0])) > 1.5 + _PRINTED * span:
         return None
     starts = np.arange(0, len(apart), 50)
     spread = np.maximum.reduceat(apart, starts) - np.minimum.reduceat(apart, starts)
+    del apart
     spans = np.diff(np.append(clock.elapsed_s[starts], clock.elapsed_s[-1]))
     parted = spread > 1.2 + _PRINTED * spans
     if float(parted.mean()) > 0.1:
@@ -228,13 +228,31 @@ def _from_rate(clock: Clock, fixed: set[int]) -> Floats | None:
     sum_of_parts = float(spent[by_rate].sum())
     if span > 2 / _PRINTED and sum_of_parts > 0:
         spent[by_rate] *= span / sum_of_parts
-    return np.asarray(spent / clock.covers)
+    spent /= clock.covers
+    return spent
+
+
+def _averages(clock: Clock) -> Floats:
+    """tqdm's average of the seconds between two draws: its rate by its average of the steps between them."""
+    drawn = clock.covers.astype(np.float64)
+    if clock.done:
+        drawn[0] = clock.number[0]  # a resumed bar jumps to where it goes on, and tqdm counts that as steps
+        counts = _smoothed(drawn, SMOOTHING * float(drawn[0]))
+    else:
+        drawn[0] = drawn[1:].mean()
+        counts = _smoothed(drawn, float(drawn[0]))
+    counts *= clock.rate_s
+    return counts
 
 
 def _smoothed(values: Floats, first: float) -> Floats:
     """The moving average of all values but the first, whose average is given."""
     if (values[1:] == values[1]).all():
-        return np.asarray(values[1] + (first - values[1]) * _KEPT ** np.arange(len(values)))
+        average = np.zeros(len(values))
+        average[:3000] = _KEPT ** np.arange(min(len(values), 3000))  # of which a float holds no more
+        average *= first - values[1]
+        average += values[1]
+        return average
     later = accumulate(values[1:].tolist(), lambda average, x: SMOOTHING * x + _KEPT * average, initial=first)
     return np.array(list(later))
 
@@ -289,6 +307,13 @@ def processes(number: Ints, elapsed_s: Floats, announced: Sequence[int] = ()) ->
 def first_draws(number: Ints) -> Ints:
     """The rows at which a rising number is new: bars are drawn again and again."""
     return np.flatnonzero(number > np.concatenate(([0], np.maximum.accumulate(number)[:-1])))
+
+
+def in_one_piece(rows: Ints) -> Ints | slice:
+    """The rows, as a slice where they follow on each other: what that takes out of a column is no copy."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
 
 
 def at_lines(lines: Ints | Floats, known: Ints | Floats, values: Floats) -> Floats:

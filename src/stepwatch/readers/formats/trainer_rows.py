@@ -23,6 +23,7 @@ from stepwatch.readers.formats.running import (
     Pause,
     at_lines,
     first_draws,
+    in_one_piece,
     median,
     processes,
     step_times,
@@ -97,9 +98,9 @@ class TrainerRows:
             edges.append(min(edge, *self.summaries[max(before, since + 1) : until, 0].tolist()[:1], math.inf))
         begin = -math.inf
         for piece, end in zip(pieces, [*edges, math.inf], strict=True):
-            inside = first_draws(number[piece])
+            inside = in_one_piece(first_draws(number[piece]))
             marks: list[Any] = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
-            if len(inside):
+            if len(marks[0]):
                 process = self._process(_Process(begin, end, *marks[:3]))
                 self._add_process(process, marks, len(pieces) > 1)
             begin = end
@@ -246,8 +247,8 @@ class TrainerRows:
         clocked = self.told[np.isfinite(self.told[:, 1]) & np.isfinite(self.told[:, 3])]
         fine = len(clocked) and bool((clocked[:, 4] < WHOLE_SECONDS).mean() > 0.9)
         if len(self.bars) and not fine:
-            marks = self.bars[self.bars[:, 1] > 0]
-            error = np.full(len(marks), WHOLE_SECONDS)
+            marks = self.bars[in_one_piece(np.flatnonzero(self.bars[:, 1] > 0))]
+            error = np.broadcast_to(WHOLE_SECONDS, len(marks))
             return marks[:, 0], marks[:, 1].astype(np.int64), marks[:, 3], error, marks[:, 4]
         # The evaluation after the last step, where no loss shows its clock any more: it began so much before.
         rows = self.evaluations
@@ -642,6 +643,8 @@ def _known(values: Floats) -> list[float | None]:
 
 def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:
     """Values at some of the iterations, for the rows; nan where there is none."""
+    if not len(at):
+        return np.broadcast_to(np.nan, len(number))  # takes no memory
     column = np.full(len(number), np.nan)
     rows = np.searchsorted(number, at)
     inside = rows < len(number)

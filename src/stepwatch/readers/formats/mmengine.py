@@ -14,6 +14,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row
+from stepwatch.readers.formats.running import in_one_piece
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import NOTHING
@@ -106,9 +107,9 @@ class _Mmengine(LineFormat):
         begins, ends, events = (
             records.take_table(name, width) for name, width in ((_BEGINS, 2), (_ENDS, 2), (_EVENTS, 5))
         )
-        known = np.isfinite(rows.number) & (rows.time_s > 0)
+        known = in_one_piece(np.flatnonzero(np.isfinite(rows.number) & (rows.time_s > 0)))
         rows = _Rows(*(column[known] for column in rows))
-        known = first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)
+        known = in_one_piece(np.flatnonzero(first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)))
         rows = _Rows(*(column[known] for column in rows))
         if not len(rows.line):
             return
@@ -159,7 +160,9 @@ def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
     """Validations, which end with their last line, and saves, which begin with theirs."""
     before = np.searchsorted(rows.line, events[:, 0]) - 1
     row_of = before.tolist()
-    number, total, time_s, stamps = (column.tolist() for column in (rows.number, rows.total, rows.time_s, rows.stamp_s))
+    number, total, time_s, stamps = (
+        column[before].tolist() for column in (rows.number, rows.total, rows.time_s, rows.stamp_s)
+    )
     told = events.tolist()
     saves = np.maximum.accumulate(np.where(events[:, 1] > 0, np.arange(len(events)), -1))  # the last so far
     ends = np.append((np.diff(before) != 0) | (np.diff(events[:, 1]) != 0), True)[: len(events)]
@@ -167,14 +170,14 @@ def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
     for event in np.flatnonzero(ends & (before >= 0)).tolist():
         line, kind, count, took, stamp = told[event]
         row, save = row_of[event], last_save[event]
-        at = count if kind == 1 else count * total[row] if math.isfinite(count) else number[row]
+        at = count if kind == 1 else count * total[event] if math.isfinite(count) else number[event]
         if kind:
             clock = None if math.isnan(stamp) else stamp
             records.events.append(Checkpoint(line=int(line), at=int(at), stamp_s=clock))
             continue
         # By the clock: since the save above, or since the training ended.
-        left = max(at - number[row], 0.0) * time_s[row]
-        since = told[save][4] if save >= 0 and row_of[save] == row else stamps[row] + left
+        left = max(at - number[event], 0.0) * time_s[event]
+        since = told[save][4] if save >= 0 and row_of[save] == row else stamps[event] + left
         known = [seconds for seconds in (took, stamp - since) if seconds >= 0]
         records.events.append(Evaluation(line=int(line), at=int(at), took_s=max(known, default=None)))
 

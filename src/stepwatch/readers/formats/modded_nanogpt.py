@@ -14,14 +14,14 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.running import at_lines
+from stepwatch.readers.formats.running import at_lines, in_one_piece
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import lines_behind
-from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits
+from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits, rows_from
 
 CLOCKS_OF_VALIDATIONS, _PLANNED = "validation", "planned"
 VALIDATION = Line(
@@ -92,8 +92,9 @@ class Modded(LineFormat):
         timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
         if not timed:
             return
+        del clocks  # there may be millions of rows
         # The rows with times instead of clocks, each with the loss in its line.
-        lines, numbers, times = (np.concatenate(parts) for parts in zip(*timed, strict=True))
+        lines, numbers, times = timed[0] if len(timed) == 1 else map(np.concatenate, zip(*timed, strict=True))
         loss, stamps = (at_lines(lines, rows.line, column) for column in (rows.loss, rows.stamp_s))
         for columns in records.columns.values():
             columns.clear()
@@ -114,14 +115,12 @@ class _Clocks:
 
     @classmethod
     def of(cls, rows: Iterations, validations: np.ndarray) -> _Clocks:
+        places = rows_from(rows.line, validations[:, 0])
         line, number, shown = (
-            np.concatenate((own, told))
+            np.insert(own, places, told)
             for own, told in zip((rows.line, rows.number, rows.time_s), validations.T, strict=True)
         )
-        line, number = line.astype(np.int64), number.astype(np.int64)
-        waited = np.arange(len(line)) >= len(rows)
-        order = np.argsort(line, kind="stable")
-        return cls(line[order], number[order], shown[order], waited[order])
+        return cls(line, number, shown, np.insert(np.zeros(len(rows), bool), places, True))
 
     def take(self, begin: int, end: int) -> _Clocks:
         part = slice(begin, end)
@@ -129,37 +128,53 @@ class _Clocks:
 
     def edges(self) -> list[int]:
         """Where the numbers fall: another run, or an excerpt."""
-        return [0, *(np.flatnonzero(np.diff(self.number) < 0) + 1).tolist(), len(self.number)]
+        return [0, *(np.flatnonzero(self.number[1:] < self.number[:-1]) + 1).tolist(), len(self.number)]
 
 
 def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out."""
     # As if the clock had never been set to zero; it then begins with the step that the next line is about. A line of a
     # step and one of validation may show the same moment a digit apart, and that is none.
-    steps = np.diff(clocks.shown_s)
-    steps = np.where(clocks.shown_s[1:] < 0.5 * clocks.shown_s[:-1], clocks.shown_s[1:], np.maximum(steps, 0.0))
-    shown = np.concatenate((clocks.shown_s[:1], clocks.shown_s[0] + np.cumsum(steps)))
-    new = np.diff(clocks.number, prepend=-1) > 0  # they do not fall
-    first, row_of = np.flatnonzero(new), np.cumsum(new) - 1
+    shown = np.diff(clocks.shown_s, prepend=0.0)
+    anew = np.append(False, clocks.shown_s[1:] < 0.5 * clocks.shown_s[:-1])
+    np.maximum(shown, 0.0, out=shown)
+    shown[anew] = clocks.shown_s[anew]
+    shown[0] = 0.0
+    np.cumsum(shown, out=shown)
+    shown += clocks.shown_s[0]
+    new = np.append(True, clocks.number[1:] > clocks.number[:-1])  # they do not fall
+    first = in_one_piece(np.flatnonzero(new))
     number, line, printed = clocks.number[first], clocks.line[first], shown[first]
     # When the card had done the steps up to each number: as validation shows it, else by the lines of steps.
-    done = np.full(len(number), np.nan)
-    done[row_of[clocks.waited]] = shown[clocks.waited]
-    late = (done - printed)[1:] / np.maximum(np.diff(printed), 1e-9)
-    stepped = np.isfinite(late) & (np.diff(number) == 1)
+    waited = np.flatnonzero(clocks.waited)
+    if isinstance(first, slice):
+        of_waited = np.minimum(waited, len(number) - 1)
+    else:
+        of_waited = np.searchsorted(first, waited, side="right") - 1
+    last = np.append(of_waited[1:] != of_waited[:-1], True)[: len(waited)]
+    at, done = of_waited[last], shown[waited[last]]
+    after = at > 0
+    steps_s = printed[at[after]] - printed[at[after] - 1]
+    late = (done - printed[at])[after] / np.maximum(steps_s, 1e-9)
+    late = late[number[at[after]] - number[at[after] - 1] == 1]
     # A line of a step is printed before the card has done it, up to a whole step ahead.
-    ahead = min(max(float(np.median(late[stepped])), 0.0), 1.0) if stepped.any() else 0.0
-    following = np.append(printed[1:], 2 * printed[-1] - printed[max(len(printed) - 2, 0)])
-    # It gets ahead with the first line that comes in less than half a step: those before it had waited.
-    usual = float(np.median(np.diff(printed))) if len(printed) > 1 else 0.0
-    fast = np.flatnonzero(np.diff(printed[:10]) < 0.5 * usual)  # among the steps that were not counted in 2024
-    leads = np.arange(len(printed)) > (int(fast[0]) if len(fast) and number[0] == 0 else -1)
-    ended = np.where(np.isnan(done), printed + ahead * leads * (following - printed), done)
+    ahead = min(max(float(np.median(late)), 0.0), 1.0) if len(late) else 0.0
+    ended = np.append(printed[1:], 2 * printed[-1] - printed[max(len(printed) - 2, 0)])
+    ended -= printed
+    ended *= ahead
+    if ahead and number[0] == 0:
+        # It gets ahead with the first line that comes in less than half a step: those before it had waited.
+        usual = float(np.median(np.diff(printed), overwrite_input=True)) if len(printed) > 1 else 0.0
+        fast = np.flatnonzero(np.diff(printed[:10]) < 0.5 * usual)  # among the steps that were not counted in 2024
+        ended[: int(fast[0]) + 1 if len(fast) else 0] = 0.0
+    ended += printed
+    ended[at] = done
     interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
     if 0 < number[0] == interval:  # the first of all; a single line shows nothing but the mean since the start
         line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
-    times = np.diff(ended) / np.diff(number)
-    return line[1:], number[1:], np.maximum(times, 0.0)
+    times = np.diff(ended)
+    times /= np.diff(number)
+    return line[1:], number[1:], np.maximum(times, 0.0, out=times)
 
 
 FORMAT = Modded(

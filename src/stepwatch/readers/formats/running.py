@@ -261,7 +261,8 @@ def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[in
     """Mean times between rows whose span is long against the doubts of its ends; the fixed rows end a span."""
     elapsed = np.maximum.accumulate(elapsed_s)
     long_enough = np.maximum.accumulate(elapsed - _LONG * error_s)
-    following = np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)).tolist()
+    # Numbers of Python without a list of them: there may be millions of rows.
+    following = memoryview(np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)))
     last = len(elapsed) - 1
     anchors = [0]
     for goal in (*(row for row in sorted(fixed) if 0 < row < last), last):
@@ -318,7 +319,7 @@ def in_one_piece(rows: Ints) -> Ints | slice:
 
 def at_lines(lines: Ints | Floats, known: Ints | Floats, values: Floats) -> Floats:
     """Values of some lines, for these lines; nan where there is none."""
-    if not len(known):
+    if not len(known) or values.strides == (0,):  # unknown throughout
         return np.broadcast_to(np.nan, len(lines))  # takes no memory
     places = np.minimum(np.searchsorted(known, lines), len(known) - 1)
     return np.where(known[places] == lines, values[places], np.nan)

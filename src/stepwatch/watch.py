@@ -50,6 +50,12 @@ STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE, CRASHED, 
 )  # fmt: skip
 
 
+def steady_clock() -> Callable[[], float]:
+    """The time of day now, and from there on a clock that nobody sets."""
+    begin = time.time() - time.monotonic()
+    return lambda: begin + time.monotonic()
+
+
 @dataclass(frozen=True, slots=True)
 class Occurrence:
     """Something that happened during the watch."""

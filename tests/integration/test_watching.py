@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -14,12 +15,19 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
 from tests.builders import Truth, a_log
 from tests.commands import stepwatch
+
+from stepwatch.answers.from_logs import Known
+from stepwatch.cli.watch import Display, Watching, _Alerts
+from stepwatch.web.looking import look_at
+from stepwatch.web.wire import Asked, Glance
 
 WAIT_S = 60.0  # for what must happen; nothing takes that long
 TEXT = a_log(Truth(max_iters=400, log_interval=1, eval_interval=100, step_s=0.2, eval_s=1.0))
@@ -173,6 +181,60 @@ def test_one_look_and_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "of 400" in shown
     assert "left" in shown
     assert "Training step" not in shown
+
+
+# --- clocks that are set ---------------------------------------------------------------------------------------------
+
+DAY_S = 86400.0
+
+
+class SetClock:
+    """The time of day of a machine whose clock is set by a day, now to one side and now to the other."""
+
+    def __init__(self, real: Callable[[], float]) -> None:
+        self.real, self.calls = real, 0
+
+    def __call__(self) -> float:
+        self.calls += 1
+        return self.real() + (DAY_S if self.calls % 2 else -DAY_S)
+
+
+def test_a_clock_that_is_set_is_neither_silence_nor_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is a file whose own machine is behind, or ahead."""
+    log, out, set_clock = tmp_path / "train.log", io.StringIO(), SetClock(time.time)
+    monkeypatch.setattr("time.time", set_clock)
+    display = Display(out, "en")
+    watching = Watching(str(log), Known(), display, _Alerts({}, str(log), display), interval_s=0.001)
+    poll, lines = watching._source.poll, iter(LINES[:300])
+
+    def next_line(wait_s: float) -> Any:
+        line = next(lines, None)
+        if line is None:
+            raise KeyboardInterrupt
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write(line)
+        os.utime(log, (0, set_clock()))
+        return poll(wait_s)
+
+    monkeypatch.setattr(watching._source, "poll", next_line)
+    with closing(watching), pytest.raises(KeyboardInterrupt):
+        watching._follow()
+    said = out.getvalue().splitlines()
+    assert len(said) == 2  # that nothing is there yet, and how far it is, a line a minute
+    assert "of 400" in said[1]
+
+
+def test_a_view_of_the_page_goes_by_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr("time.time", SetClock(time.time))
+    header = next(place for place, line in enumerate(LINES) if line.startswith("iter"))
+    glance = Glance(view="a view", name="train.log", first=True)
+    for text in ("".join(LINES[: header + 50]), *(LINES[header + place] for place in range(50, 90)), "", "", ""):
+        asked = Asked("look", "", [], glance.before(text.encode()), 1 << 20, "en")
+        looks.append(json.loads(look_at(asked).body)["look"])
+    look_at(asked._replace(body=glance._replace(ended=True).before(b"")))
+    assert {look["state"] for look in looks} == {"running"}
+    assert not looks[-1]["events"]
 
 
 # --- alerts -----------------------------------------------------------------------------------------------------

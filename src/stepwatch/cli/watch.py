@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -26,7 +25,20 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, render, screen
 from stepwatch.presenters.look_answer import event_line, live_lines, progress_line, waiting
-from stepwatch.watch import CRASHED, DIVERGED, DONE, SILENCE, SLOWDOWN, STALL, STOPPED, Live, Look, Occurrence, open_log
+from stepwatch.watch import (
+    CRASHED,
+    DIVERGED,
+    DONE,
+    SILENCE,
+    SLOWDOWN,
+    STALL,
+    STOPPED,
+    Live,
+    Look,
+    Occurrence,
+    open_log,
+    steady_clock,
+)
 
 if TYPE_CHECKING:
     from stepwatch.gpus.driver import Reading
@@ -128,8 +140,7 @@ class Watching:
     ) -> None:
         self._source = open_log(log, tee=_pass_on if tee else None, once=once)
         self._known, self._display, self._alerts = known, display, alerts
-        begin = time.time() - time.monotonic()  # the time of day now, and from there on a clock that nobody sets
-        self._clock = clock or (lambda: begin + time.monotonic())
+        self._clock = clock or steady_clock()
         self._interval_s, self._name, self._log = interval_s, shown(log), log
         self._begun = False
         self._live = Live(self._source.name, known.analyse)

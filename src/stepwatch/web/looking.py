@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.presenters import page_body
 from stepwatch.presenters.look_answer import monitor
-from stepwatch.watch import Live
+from stepwatch.watch import Live, steady_clock
 from stepwatch.web.replies import refused, values_of
 from stepwatch.web.wire import JSON, UNKNOWN_VIEW, Asked, Glance, Reply
 
@@ -23,6 +23,7 @@ _watched: dict[str, _Watched] = {}  # by the name of the view
 class _Watched:
     known: Known
     live: Live
+    clock: Callable[[], float] = field(default_factory=steady_clock)
     begun: bool = False
 
 
@@ -42,7 +43,7 @@ def look_at(asked: Asked) -> Reply:
         if watched is None:
             known = Known(gpu=values.get("gpu"), settings=values.get("settings", ()), or_this_machine=True)
             watched = _watched[glance.view] = _Watched(known, Live(glance.name, known.analyse))
-        live, now = watched.live, time.time()
+        live, now = watched.live, watched.clock()
         if glance.anew:
             live.tell_anew(now)
         live.feed(text, now if watched.begun else now - glance.age_s)

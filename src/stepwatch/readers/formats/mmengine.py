@@ -14,8 +14,8 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row
-from stepwatch.readers.formats.running import in_one_piece
 from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.formats.running import in_one_piece
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import INSIDE, OVER, Records

@@ -114,7 +114,7 @@ lowest:  ## Try the units with the lowest version of each dependency (needs uv).
 	uv venv --quiet --clear $(LOWEST)
 	uv pip compile pyproject.toml --resolution lowest-direct --no-header --quiet --output-file $(LOWEST)/lowest.txt
 	uv pip install --quiet --python $(LOWEST) --constraints $(LOWEST)/lowest.txt --editable . $(UNITS)
-	$(LOWEST)/bin/python -m pytest -rs tests/unit
+	$(LOWEST)/bin/python -m pytest -rs tests/unit --ignore=tests/unit/fleet --ignore=tests/unit/test_notebook.py
 
 constraints:  ## Pin every package of a plain install, with hashes (needs uv).
 	@echo "# Every package of a plain install with its hashes, for all systems and Pythons from 3.11 on. Made by: make constraints" > constraints.txt

@@ -323,10 +323,18 @@ def _line_too_deep(text: str) -> int | None:
     import tokenize
 
     open_signs, lambdas, branches = [0], 0, 0  # of each bracket that is open, the line, the file
+    lines, begin, tried = text.split("\n"), 0, 20
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if not begin and token.string.strip():
+                begin = token.start[0]
+                if keyword.iskeyword(token.string) or token.string == "@":
+                    tried = 0  # with what follows it may be one statement
             if token.type == tokenize.NEWLINE:
-                open_signs, lambdas = [0], 0
+                if tried:  # most texts that are not Python show it at once
+                    _parse("\n".join(lines[begin - 1 : token.end[0]]), "exec")
+                    tried -= 1
+                open_signs, lambdas, begin = [0], 0, 0
             elif token.string == ",":
                 open_signs[-1] = 0
             elif token.string in ("(", "[", "{"):
@@ -341,7 +349,7 @@ def _line_too_deep(text: str) -> int | None:
                 branches += token.string == "elif"
             if max(sum(open_signs), lambdas, branches) > 200:
                 return token.start[0]
-    except (tokenize.TokenError, SyntaxError):
+    except (tokenize.TokenError, SyntaxError, ValueError):
         pass  # the parser says where it is wrong, and reads no further than this did
     return None
 

@@ -169,11 +169,41 @@ def resumed(place: int) -> str:
     return mmengine_json(place if place < 5000 else place - 10)
 
 
-@pytest.mark.parametrize("line", [nanogpt_with_events, mmengine_json, resumed])
-def test_reading_a_long_log_takes_less_memory_than_the_log(
-    monkeypatch: pytest.MonkeyPatch, line: Callable[[int], str]
+def bar_alone(place: int) -> str:
+    """Of the Hugging Face Trainer, with nothing between the bars."""
+    return bar_of_trainer(place).split("\n")[0] + "\n"
+
+
+def running_clock(place: int) -> str:
+    """modded-nanogpt's."""
+    loss = f"val_loss:{2 + place % 97 / 100:.4f} " if place % 250 == 0 else ""
+    return f"step:{place}/100000 {loss}train_time:{33 * place + place % 5}ms step_avg:33.02ms\n"
+
+
+def mmengine(place: int) -> str:
+    clock = (datetime(2026, 1, 1) + timedelta(seconds=18 * place)).strftime("%Y/%m/%d %H:%M:%S")
+    epoch, batch = divmod(place - 1, 100)
+    row = f"time: 0.36{place % 100:02}  data_time: 0.0121  memory: 2928  loss: {2 + place % 97 / 100:.4f}"
+    place_text = f"Epoch(train)  [{epoch + 1}][{50 * batch + 50:4}/5000]"
+    return f"{clock} - mmengine - INFO - {place_text}  lr: 1.0e-02  eta: 0:07:20  {row}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "most"),
+    [
+        ("nanogpt", nanogpt_with_events, 1.0),
+        ("mmengine-json", mmengine_json, 1.0),
+        ("mmengine-json", resumed, 1.0),
+        # Rows of several lines, or whose time is a difference of clocks, are made of a table that is as long.
+        ("hf-trainer", bar_alone, 1.5),
+        ("modded-nanogpt", running_clock, 2.0),
+        ("mmengine", mmengine, 1.5),
+    ],
+)
+def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
+    monkeypatch: pytest.MonkeyPatch, name: str, line: Callable[[int], str], most: float
 ) -> None:
-    """Without the text, which stays in its file."""
+    """Or less. Without the text, which stays in its file."""
     monkeypatch.setattr(records, "MANY_ROWS", 1 << 12)
     monkeypatch.setattr(records, "MANY_EVENTS", 1 << 8)
     monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 16)
@@ -181,11 +211,11 @@ def test_reading_a_long_log_takes_less_memory_than_the_log(
     for rows in (10_000, 30_000):
         source = Source("a.log", "".join(map(line, range(1, rows + 1))).encode())
         tracemalloc.start()
-        read(source)
+        read(source, name)
         peaks.append((tracemalloc.get_traced_memory()[1], len(source.text)))
         tracemalloc.stop()
     (small, few), (large, many) = peaks
-    assert (large - small) / (many - few) < 1.0
+    assert (large - small) / (many - few) < most
 
 
 # --- watched as read at once ----------------------------------------------------------------------------------------

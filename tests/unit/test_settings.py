@@ -212,6 +212,25 @@ def test_a_config_that_would_end_a_browsers_python_is_refused_in_words(text: str
         read_config(text)
 
 
+@pytest.mark.parametrize(
+    "before",
+    ["a = 1\n" * 30, "if 1: a = 1\nelse: a = 2\n", "@a\n@b\ndef f(): pass\n", "'''a\nb c'''\n", "a = [1,\n2]\n"],
+)
+def test_what_is_nested_is_found_behind_any_statement(before: str) -> None:
+    with pytest.raises(InputError, match="nested too deeply: see line"):
+        read_config(f"{before}a = {'-' * 300}1\n")
+
+
+def test_what_is_no_python_is_not_read_to_its_end() -> None:
+    words = "Some words, (and more) of a report: one = 2 and [so on].\n" * 9000
+
+    def refused() -> None:
+        with pytest.raises(InputError, match="not Python: see line"):
+            read_config(words)
+
+    quickly(refused)
+
+
 def test_long_lists_and_many_lines_are_not_deep() -> None:
     text = "betas = [" + ", ".join(f"({n} + 1) * 2" for n in range(2_000)) + "]\n" + "batch_size = 4 * 2 + 1\n" * 300
     assert read_config(text)[0] == {"batch_size": 9}

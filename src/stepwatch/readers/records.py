@@ -361,8 +361,11 @@ def _table(parts: list[np.ndarray], single: list[tuple[float, ...]], width: int)
         part = parts.pop()
         whole[begin : begin + len(part)] = part
         begin += len(part)
-    rises = bool((whole[1:, 0] >= whole[:-1, 0]).all())
-    return whole if rises else whole[np.argsort(whole[:, 0], kind="stable")]
+    if not bool((whole[1:, 0] >= whole[:-1, 0]).all()):
+        order = np.argsort(whole[:, 0], kind="stable")
+        for column in whole.T:  # one by one, so that no second table is needed
+            column[:] = column[order]
+    return whole
 
 
 def _known(column: np.ndarray) -> list[Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
-import torch
-from torch import nn
 
-from stepwatch.trainer.adamw import AdamW
+torch = pytest.importorskip("torch", reason="the trainer needs torch")
+
+from torch import nn  # noqa: E402
+
+from stepwatch.trainer.adamw import AdamW  # noqa: E402
 
 
 def steps_of(kind: type[torch.optim.AdamW], *, fused: bool = True, room: bool = False) -> nn.Parameter:

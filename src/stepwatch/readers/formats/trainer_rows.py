@@ -62,12 +62,12 @@ class TrainerRows:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self.losses = records.table("loss", 4)
-        self.told = records.table("told", 6)
-        self.evaluations = records.table("eval", 7)
-        self.summaries = records.table("summary", 6)
-        self.ended = records.table("ended", 1)
-        self.rates = records.table("rate", 3)
+        self.losses = records.take_table("loss", 4)
+        self.told = records.take_table("told", 6)
+        self.evaluations = records.take_table("eval", 7)
+        self.summaries = records.take_table("summary", 6)
+        self.ended = records.take_table("ended", 1)
+        self.rates = records.take_table("rate", 3)
         facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
         self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
         bars = records.take_table("bar", 5)
@@ -350,7 +350,8 @@ class TrainerRows:
         begin, end = process.begin, process.end
         losses = process.of(self.losses)
         loss_at = self._numbers(losses[:, 0], losses[:, 2], process)
-        losses, loss_at = losses[np.isfinite(loss_at)], loss_at[np.isfinite(loss_at)]
+        known = in_one_piece(np.flatnonzero(np.isfinite(loss_at)))
+        losses, loss_at = losses[known], loss_at[known]
         evaluations = self._merged_evaluations(process)
         own = [save for save in self.saves if begin <= save.line < end]
         saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are printed by two libraries

@@ -247,6 +247,26 @@ def test_a_log_that_is_watched_gives_what_it_gives_at_once(
     assert np.allclose(run.iterations.time_s, whole.iterations.time_s, equal_nan=True)
 
 
+def test_rows_that_later_lines_change_are_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are printed before the card has done them; how much before is the median of all validations."""
+    monkeypatch.setattr(following, "RECENT_BYTES", 4096)
+    monkeypatch.setattr(following, "MOST_SINCE_CUT", 1)
+    monkeypatch.setattr(following, "LEAST_ALIKE", 20)
+    lines = []
+    for place in range(1, 1201):
+        lines.append(f"step:{place}/2000 train_time:{33 * place - 20 + place % 5}ms step_avg:33.02ms\n")
+        if place % 20 == 0:
+            late = 33 * place + place // 20 % 9
+            lines.append(f"step:{place}/2000 val_loss:3.1234 train_time:{late}ms step_avg:33.02ms\n")
+    live = LiveReader("a.log")
+    for begin in range(0, len(lines), 40):
+        live.feed("".join(lines[begin : begin + 40]).encode())
+        run = live.run()
+    assert run is not None
+    whole = read(Source("a.log", "".join(lines).encode()))[-1].iterations
+    assert np.allclose(run.iterations.time_s, whole.time_s)
+
+
 def torchtitan(place: int) -> str:
     clock = (datetime(2026, 1, 1) + timedelta(seconds=1.7 * place)).strftime("%Y-%m-%d %H:%M:%S,123")
     row = f"step: {place}  loss: 2.1234  memory: 45.67GiB(48.12%)  tps: {6000 + place % 7}  tflops: 300.12  mfu: 30.34%"

@@ -247,12 +247,13 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
     asleep = (excess > SLEEP_S) & (ratio > SLEEP_RATIO)
     if asleep.any():
-        facts = {"at": _some(numbers[asleep]), "lost": float(excess[asleep].sum()), "count": int(asleep.sum())}
+        count = int(asleep.sum())
+        facts = {"at": _some(numbers[asleep]), "lost": float(excess[asleep].sum()), "count": count}
         message = Message(
             "The machine stood still for {lost:time} in iteration {at:ints}, as if asleep. This affects neither the normal speed nor the forecast.",
             facts,
             "The machine stood still for {lost:time} in all in iterations {at:ints}, as if asleep. This affects neither the normal speed nor the forecast.",
-            facts["count"],
+            count,
         )
         yield Finding("sleep", WARNING, message)
     awake = ~asleep

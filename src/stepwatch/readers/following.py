@@ -54,6 +54,8 @@ class LiveReader:
         self._recent_line = 0
         self._since_cut = 0
         self._older: _Older | None = None
+        self._before: Iterations | None = None
+        """The rows when lines were last to be let go: if they are others now, later lines change older rows."""
 
     @np.errstate(all="ignore")  # as reading.parse()
     def feed(self, text: bytes) -> None:
@@ -188,10 +190,17 @@ class LiveReader:
             self._recent = self._recent[cut:]
 
     def _let_go(self, run: Run, rows: np.ndarray, forgotten: set[int]) -> None:
-        """Where the last lines, read alone, give the rows that they give among all, the others are not needed."""
+        """Where the last lines, read alone, give the rows that they give among all, the others are not needed.
+
+        And where they have changed no row before them: a clock that runs ahead of the card, for example, is put right
+        by the median of all validations, so that each of these changes all rows a little.
+        """
         if self._reader is None or len(self._recent) < RECENT_BYTES or run.reordered:
             return
         self._since_cut = 0
+        before, self._before = self._before, run.iterations
+        if before is None or not _same_rows(before, run.iterations):
+            return
         tail = Records()
         tail.events = [e for e in self._records.events if isinstance(e, Fact) and e.line < self._recent_line]
         self._reader.parse(self._recent, self._recent_line, tail)
@@ -325,6 +334,12 @@ def _shift_between(run: Run, alone: Run) -> int | None:
         and run.parts.keys() == alone.parts.keys()
     )
     return shift if alike else None
+
+
+def _same_rows(before: Iterations, now: Iterations) -> bool:
+    """Whether the rows that are still kept have the times that they had, but for the last, which may not be whole."""
+    kept, place = np.isin(before.line[:-1], now.line), np.isin(now.line, before.line[:-1])
+    return np.allclose(before.time_s[:-1][kept], now.time_s[place], rtol=1e-6, equal_nan=True)
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

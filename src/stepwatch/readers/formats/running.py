@@ -262,7 +262,7 @@ def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[in
     elapsed = np.maximum.accumulate(elapsed_s)
     long_enough = np.maximum.accumulate(elapsed - _LONG * error_s)
     # Numbers of Python without a list of them: there may be millions of rows.
-    following = memoryview(np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)))
+    following = np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)).data
     last = len(elapsed) - 1
     anchors = [0]
     for goal in (*(row for row in sorted(fixed) if 0 < row < last), last):

@@ -458,7 +458,7 @@ def short_memory(view: _View) -> Iterator[Cause]:
     at_s, used, free = view.samples.at_s[view.span], used[view.span], free[view.span]
     known = np.flatnonzero(np.isfinite(used) & np.isfinite(free))
     known = known[len(known) // 5 :]  # the start fills what a run needs
-    if len(known) < 10:
+    if len(known) < 10 or at_s[known[-1]] <= at_s[known[0]]:
         return
     slope, start = np.polyfit(at_s[known] - at_s[known[0]], used[known], 1)
     grown, first = slope * (at_s[known[-1]] - at_s[known[0]]), max(start, 1.0)

@@ -354,6 +354,11 @@ def test_a_leak_needs_ten_samples_behind_the_start(count: int, said: bool) -> No
     assert ("memory_leak" in codes(explained(a_log(), made))) == said
 
 
+def test_samples_of_one_moment_show_no_growth() -> None:
+    made = replace(samples(30, {}), at_s=np.full(30, START_S + 5.0))
+    assert "memory_leak" not in codes(explained(a_log(), made))  # numpy warns of a line through one moment
+
+
 @pytest.mark.parametrize(("share", "counts"), [(0.18, False), (0.22, True)])
 def test_a_card_that_hardly_works_is_not_of_the_training(share: float, counts: bool) -> None:
     """Beside it the other is busy: with it in the mean, half of the time would be idle."""

@@ -38,7 +38,7 @@ from stepwatch.sources.directories import is_collection
 
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
-_BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)")
+_BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)", holds=(CELL_ENDS.encode(), b"\nusage: "))
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
 

@@ -140,7 +140,7 @@ _LINE_OF_RECORD = Pattern(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile
 # tqdm's bar where something stands behind it: it ends no line, so that the program's next one may. No part of the
 # pattern reaches over the mark that a bar begins with, so that any text costs its length.
 _BAR = Pattern(
-    rb"\d%\|[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
+    rb"%\|(?<=\d%\|)[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
     rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\](?=[\w{\[(<*=#>+-])"
 )
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
@@ -198,7 +198,8 @@ def encoding_of(data: bytes) -> str | None:
 
 
 def to_lines(data: bytes) -> bytes:
-    if codecs.BOM_UTF8 in data:  # also in the middle, where files were put together
+    # Also in the middle, where files were put together; a single byte is looked for seven times as fast.
+    if codecs.BOM_UTF8[:1] in data and codecs.BOM_UTF8 in data:
         data = data.replace(codecs.BOM_UTF8, b"")
     if any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
         if b"\x1b" in data:

@@ -78,9 +78,9 @@ class Block(NamedTuple):
 
         Most lines of a log differ in their digits alone: the literals are searched for in one of each kind.
         """
-        kinds: dict[bytes, int] = {}
         without_digits = self.letters(lines).translate(None, _DIGITS).split(b"\n")[: len(lines)]
-        kind = np.array([kinds.setdefault(line, len(kinds)) for line in without_digits], np.int64)
+        kinds = {line: place for place, line in enumerate(dict.fromkeys(without_digits))}
+        kind = np.array([*map(kinds.__getitem__, without_digits)], np.int64)
         letters = b"\n".join(kinds)
         places = [
             found.start()

@@ -55,17 +55,25 @@ def finish(first_line: int, records: Records) -> None:
     order = np.lexsort((values.step, values.ms))
     ms, step, name = (column[order] for column in values[:3])
     value, names = values.value[order], values.names
-    places = list(zip(ms.tolist(), step.tolist(), name.tolist(), strict=True))
-    if counts_by_steps(names, config) and len(set(places)) == len(places):
+    if counts_by_steps(names, config) and _are_different(ms, step, name):
         first = np.unique(name, return_index=True)[1]
         tags = name[np.sort(first)]  # as they come
         tag = np.argsort(tags)[np.searchsorted(np.sort(tags), name)]
         add_scalars(Scalars([names[i] for i in tags], tag, step, ms / 1e3, value), config, None, records)
         return
     rows: dict[tuple[int, int], dict[str, object]] = {}
-    for (at_ms, at, place), number in zip(places, value.tolist(), strict=True):
+    for at_ms, at, place, number in zip(*(column.tolist() for column in (ms, step, name, value)), strict=True):
         rows.setdefault((at_ms, at), {"_timestamp": at_ms / 1e3, "_step": at})[names[place]] = number
     add_history(list(rows.values()), config, None, records)
+
+
+def _are_different(*columns: Ints) -> bool:
+    """Whether no two rows are equal."""
+    order = np.lexsort(columns)
+    again = np.ones(max(len(order) - 1, 0), bool)
+    for column in columns:
+        again &= column[order[1:]] == column[order[:-1]]
+    return not again.any()
 
 
 def _values(text: bytes) -> _Values:

@@ -68,7 +68,7 @@ def finish(first_line: int, records: Records) -> None:
     ]
     number, lines = epoch.astype(np.int64), line.astype(np.int64)
     rows = validated > 0
-    records.events += map(Evaluation, lines[rows].tolist(), number[rows].tolist())
+    records.add_events(Evaluation, lines[rows], at=number[rows])
     loss = np.where(np.isnan(loss), np.inf, loss)
     records.add_rows(number=number, time_s=times / np.maximum(apart, 1.0), loss=loss, line=lines)
 

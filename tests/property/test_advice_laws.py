@@ -48,6 +48,10 @@ WAITING: dict[str, Value] = {
     **ONE_LAYER, "n_head": 12, "n_embd": 1536, "vocab_size": 50304, "max_iters": 100_000, "eval_interval": 50_000,
     "compile": False, "flash": False,
 }  # fmt: skip
+FULL: dict[str, Value] = {  # weights alone nearly fill the card, and half precision keeps two kinds of them
+    **ONE_LAYER, "n_layer": 12, "n_head": 12, "n_embd": 1536, "block_size": 64, "vocab_size": 50257, "batch_size": 1,
+    "gradient_accumulation_steps": 40, "max_iters": 1000, "eval_interval": 5, "dtype": "float32", "compile": False,
+}  # fmt: skip
 OLD, NEW = find_gpu("gtx 1080"), find_gpu("b300")
 
 
@@ -164,6 +168,7 @@ there = st.sampled_from([1, 2, 4, 8])
 @given(configs(), cards, there)
 @example(ONE_LAYER, OLD, 2)
 @example(TOO_LARGE, OLD, 2)
+@example(FULL, OLD, 1)
 def test_advice_on_a_plan_is_worth_it_adds_up_is_harmless_and_fits(
     values: dict[str, Value], gpu: Gpu, there: int
 ) -> None:
@@ -176,6 +181,8 @@ def test_advice_on_a_plan_is_worth_it_adds_up_is_harmless_and_fits(
 
 @given(configs(), cards)
 @example(WAITING, NEW)
+@example(FULL, OLD)
+@example({**FULL, "gradient_accumulation_steps": 5}, OLD)
 def test_planned_anew_with_the_change_no_run_is_longer_nor_advised_the_same_again(
     values: dict[str, Value], gpu: Gpu
 ) -> None:

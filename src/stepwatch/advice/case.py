@@ -318,8 +318,8 @@ class Case:
                     eager, step = self.prices.step_s.mid, alone.step_s
                     gains = combined_gain(gains, Interval(eager / step.high, eager / step.mid, eager / step.low))
                 return inverse(gains) if value else gains
-            if value and (ratio > 1 or math.isclose(ratio, 1)):  # from Python 3.12 on sums end in another digit
-                return modelled_factor(ratio)  # the card waits for launches either way
+            if value and 1 / ratio < gains.low:
+                return modelled_factor(ratio)  # the card waits for launches either way, or the optimizer takes most
         elif name == "dtype":
             if not self.gpu.tf32_flops:
                 return modelled_factor(ratio)  # from real fp32, or from emulated bfloat16: far more than from TF32

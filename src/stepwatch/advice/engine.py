@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -127,14 +128,15 @@ def advice_on_case(case: Case) -> AdviceList:
 
 
 def _priced(case: Case, proposal: Proposal) -> Advice | None:
-    """None where it may save nothing or too little, or where the run would be another one.
-
-    Memory counts only for the changes together: what takes a little more may go with what frees much.
-    """
+    """None where it may save nothing or too little, or where the run would be another one or no longer fit."""
     saves = case.saving(proposal.new_settings, proposal.effect)
     saves = Interval(*(min(end, proposal.most_s) for end in (saves.low, saves.mid, saves.high)))
     least = 0.0 if proposal.required else case.least_saving_s
     if saves.low <= 0 or saves.mid < least or not _same_tokens(case, proposal.new_settings):
+        return None
+    room = (case.gpu.vram_bytes if case.gpu is not None else None) or math.inf
+    used, needed = case.vram_bytes({}), case.vram_bytes(proposal.new_settings)
+    if used is not None and needed is not None and used.mid <= room < needed.mid:
         return None
     change: Change = {}
     for name, new in proposal.new_settings.items():

@@ -62,13 +62,18 @@ def hours(value: float) -> Message:
     return Message("{hours:figure} h", {"hours": round(value, 2)})
 
 
+def _rough(value: float) -> float:
+    """Of what a change would save no more than two digits are known."""
+    return float(f"{value:.2g}")
+
+
 def share(value: float | None) -> Message:
     return UNKNOWN if value is None else share_text(value)
 
 
 def headline(report: FleetReport) -> tuple[Message, ...]:
     """The first paragraph."""
-    facts = {"runs": report.runs, "jobs": report.job_count, "hours": report.hours, "useful": report.useful}
+    facts = {"runs": report.runs, "jobs": report.job_count, "hours": round(report.hours, 2), "useful": report.useful}
     whole = Message("{runs:n} runs in {jobs:n} jobs took {hours:figure} GPU hours.", facts)
     if report.useful is None:
         return (whole,)
@@ -81,7 +86,7 @@ def _paragraphs(report: FleetReport) -> Iterator[tuple[Message, ...]]:
         yield tuple(suspect_text(report.suspects[0]))
     if report.changes:
         best = report.changes[0]
-        facts = {"hours": best.hours.mid, "runs": best.runs}
+        facts = {"hours": _rough(best.hours.mid), "runs": best.runs}
         total = Message(
             "Over all runs this saves about {hours:figure} GPU hours ({runs:n} run).",
             facts,
@@ -111,7 +116,9 @@ def _changes(report: FleetReport) -> doc.Table:
         (
             change.text,
             count(change.runs),
-            Message("{low:figure}–{high:figure} h", {"low": change.hours.low, "high": change.hours.high}),
+            Message(
+                "{low:figure}–{high:figure} h", {"low": _rough(change.hours.low), "high": _rough(change.hours.high)}
+            ),
         )
         for change in report.changes
     )

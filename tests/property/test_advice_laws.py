@@ -52,6 +52,10 @@ FULL: dict[str, Value] = {  # weights alone nearly fill the card, and half preci
     **ONE_LAYER, "n_layer": 12, "n_head": 12, "n_embd": 1536, "block_size": 64, "vocab_size": 50257, "batch_size": 1,
     "gradient_accumulation_steps": 40, "max_iters": 1000, "eval_interval": 5, "dtype": "float32", "compile": False,
 }  # fmt: skip
+TOO_LARGE_FOR_BOTH: dict[str, Value] = {  # smaller micro-batches fit, and half precision with them does not
+    **ONE_LAYER, "n_layer": 12, "n_head": 16, "n_embd": 2048, "block_size": 512, "vocab_size": 50257, "batch_size": 7,
+    "gradient_accumulation_steps": 2, "max_iters": 1000, "dtype": "float32", "activation_checkpointing": True,
+}  # fmt: skip
 OLD, NEW = find_gpu("gtx 1080"), find_gpu("b300")
 
 
@@ -169,6 +173,7 @@ there = st.sampled_from([1, 2, 4, 8])
 @example(ONE_LAYER, OLD, 2)
 @example(TOO_LARGE, OLD, 2)
 @example(FULL, OLD, 1)
+@example(TOO_LARGE_FOR_BOTH, find_gpu("rtx a2000 12gb"), 2)
 def test_advice_on_a_plan_is_worth_it_adds_up_is_harmless_and_fits(
     values: dict[str, Value], gpu: Gpu, there: int
 ) -> None:

@@ -163,8 +163,12 @@ def _saved_together(case: Case, all_of: Sequence[Advice]) -> Interval | None:
     new = {name: value for name, (_, value) in change.items()}
     used, needed = case.vram_bytes({}), case.vram_bytes(new)
     room = case.gpu.vram_bytes if case.gpu is not None else None
-    if room and used is not None and needed is not None and needed.high > room and needed.mid > used.mid:
-        return None  # what needs no more than now is fine, even if that does not fit
+    if room and used is not None and needed is not None and needed.high > room:
+        # What needs no more than now is fine, even if that does not fit; unless one of them alone would make it fit.
+        alone = [case.vram_bytes(advice.new_settings) for advice in all_of]
+        fits = any(one is not None and one.mid <= room for one in alone)
+        if needed.mid > (min(used.mid, room) if fits else used.mid):
+            return None
     return case.saving(new, effect) if _same_tokens(case, new) else None
 
 

@@ -15,7 +15,6 @@ in its footer and does not mind other bytes between.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 import os
@@ -256,7 +255,7 @@ def _file_after(old: bytes | None, table: pa.Table) -> bytes:
 
 def _places(file: bytes, until_s: float) -> list[tuple[int, int, float]]:
     """Where the data and the footer of a file lie, and those of the versions before; until when they stay."""
-    told = pq.read_metadata(io.BytesIO(file))
+    told = pq.read_metadata(pa.BufferReader(file))
     places: list[tuple[int, int, float]] = [tuple(place) for place in json.loads(told.metadata.get(b"kept", b"[]"))]
     for number in range(told.num_row_groups):
         group = told.row_group(number)
@@ -285,7 +284,9 @@ def _encoded(table: pa.Table, begin: int) -> bytes:
 def _as_written(table: str, data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """A file of the store; one of an older version lacks columns."""
     schema = arrow_schema(table)
-    found = pq.read_table(io.BytesIO(data), columns=list(columns) if columns is not None else None)
+    # Neither `read_table` nor a file of Python: both start threads, which can abort a Python that leaves soon after.
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        found = file.read(columns=list(columns) if columns is not None else None, use_threads=False)
     wanted = pa.schema([schema.field(name) for name in columns or schema.names], metadata=schema.metadata)
     for name in wanted.names:
         if name not in found.column_names:

@@ -382,14 +382,19 @@ def lines_of_parquet(path: str, limit: int) -> bytes:
     Raises UnreadableInput where it is damaged or would be larger than the limit.
     """
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, BufferReader, parquet
         from pyarrow.csv import write_csv
     except ImportError:
         raise UsageError(
             Message("to read and write Parquet, stepwatch needs pyarrow"), Message('pip install "stepwatch[parquet]"')
         ) from None
     try:
-        with parquet.ParquetFile(path) as file:
+        with open(path, "rb") as raw:
+            data = raw.read(limit + 1)
+        if len(data) > limit:
+            raise too_large(limit)
+        # A file would be read by a thread, which can abort a Python that leaves soon after.
+        with parquet.ParquetFile(BufferReader(data)) as file:
             if file.metadata.num_rows * file.metadata.num_columns * 8 > limit:  # bytes of a number
                 raise too_large(limit)
             table = file.read(use_threads=False)

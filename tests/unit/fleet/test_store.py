@@ -52,6 +52,17 @@ def test_every_table_can_be_asked_from_the_beginning(tmp_path: Path) -> None:
             assert in_store(tmp_path, ", ".join(f'"{column.name}"' for column in columns), table) == []
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a process shows its threads here")
+def test_reading_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """Threads of pyarrow can abort a Python that leaves: an answer was followed by exit code 134."""
+    Store(str(tmp_path), create=True).replace(["/logs/0"], rows_for("/logs/0", 1.0))
+    count = "len(os.listdir('/proc/self/task'))"
+    read = f"store.Store({str(tmp_path)!r}).table('runs')"
+    words = f"import os; from stepwatch.fleet import store; before = {count}; {read}; print({count} - before)"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+
+
 def test_the_files_name_their_schema(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

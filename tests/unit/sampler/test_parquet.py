@@ -64,6 +64,17 @@ def test_others_can_read_it_by_the_documented_schema(lines: Path) -> None:
     assert table.column("gpu1_power_w").null_count == 5
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a process shows its threads here")
+def test_reading_leaves_no_thread_behind(tmp_path: Path, lines: Path) -> None:
+    """Threads of pyarrow can abort a Python that leaves."""
+    write_parquet(lines, tmp_path / "samples.parquet")
+    count = "len(os.listdir('/proc/self/task'))"
+    read = f"sample_files.read_samples({str(tmp_path / 'samples.parquet')!r})"
+    words = f"import os, pyarrow; from stepwatch.sources import sample_files; before = {count}; {read}; print({count} - before)"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+
+
 def test_a_table_that_another_program_made_of_nvidia_smi_is_read_too(tmp_path: Path) -> None:
     rows = {"timestamp": [1_770_000_000.0, 1_770_000_001.0], "index": [0, 0], "utilization.gpu [%]": [90, 80]}
     pq.write_table(pa.table(rows), tmp_path / "cards.parquet")
@@ -85,8 +96,9 @@ def test_what_is_no_table_of_samples_is_refused_in_one_line(tmp_path: Path, line
             read_samples(path)
     pq.write_table(pa.table({"time_s": np.zeros(100_000)}), path)
     assert path.stat().st_size < 10_000
-    with pytest.raises(TooLarge):
-        lines_of_parquet(str(path), 100_000)
+    for limit in (100_000, 100):
+        with pytest.raises(TooLarge):
+            lines_of_parquet(str(path), limit)
 
 
 def test_a_run_keeps_both_and_is_explained_by_either(tmp_path: Path) -> None:

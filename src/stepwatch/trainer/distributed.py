@@ -103,12 +103,6 @@ class Ranks:
         if not self.is_alone:
             dist.all_reduce(values)
 
-    def of_the_last(self, value: Tensor) -> Tensor:
-        """The last rank's value: it computes the last micro-batch, whose loss nanoGPT prints."""
-        if not self.is_alone:
-            dist.broadcast(value, src=self.world_size - 1)
-        return value
-
     def gathered(self, own: Tensor | None) -> tuple[Tensor | None, ...]:
         """What each rank has, on every rank."""
         if self.is_alone:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.property.columns import all_inside, inside, one_inside, one_whole, seeds, times_of, whole
 from tests.recorded import several_ranks
@@ -97,6 +97,7 @@ def explained(analysis: Analysis, language: str, form: str) -> AdviceList | None
 
 
 @given(runs, CARDS, SPOKEN, FORMS)
+@example(a_run(2189), next(gpu for gpu in gpus() if gpu.name == "GeForce GTX 1080"), "en", "terminal")
 def test_a_run_is_explained_within_its_laws(run: Run, card: object, language: str, form: str) -> None:
     analysis = analyse(run, card)  # type: ignore[arg-type]
     advice = explained(analysis, language, form)

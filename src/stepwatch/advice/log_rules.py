@@ -203,6 +203,8 @@ def fill_card(case: Case) -> Iterator[Proposal]:
     if a is None or a.throughput.normal_mfu is None or not a.throughput.mfu or not names:
         return
     normal = a.throughput.normal_mfu
+    if a.throughput.mfu >= normal.mid:
+        return
     yield _look(
         rule="fill_card",
         effect=Effect(step=_without(1 - a.throughput.mfu / normal.mid)),

@@ -162,7 +162,8 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
 
 def _utilisation(samples: Samples) -> Floats | None:
     cards = _working(samples)
-    return _mean_utilisation(cards) if cards else samples.machine.get("training_cpu")
+    busy = _mean_utilisation(cards) if cards else samples.machine.get("training_cpu")
+    return busy if busy is not None and np.isfinite(busy).any() else None
 
 
 def _mean_utilisation(cards: list[Card]) -> Floats:

@@ -373,6 +373,12 @@ def test_stamps_of_another_zone_are_laid_over_the_samples() -> None:
     assert (analysis.machine.row >= 0).sum() > 100
 
 
+def test_a_training_of_which_nothing_is_known_is_no_clock() -> None:
+    machine = explained(a_log(stamped=False), samples(120, {"training_cpu": float("nan")}, ())).machine
+    assert machine is not None
+    assert machine.clock is Clock.NONE
+
+
 def test_without_stamps_the_place_is_found_by_work_and_rest() -> None:
     used = np.concatenate([np.full(50, 0.02), np.full(120, 0.97), np.full(30, 0.01)])
     made = replace(samples(200, {}, ({"utilisation": used},)), has_clock=False)

@@ -258,9 +258,12 @@ def numbers_of(events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Ints:
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:
-    """One column of several parts; one that is unknown throughout takes no memory."""
-    if parts and all(part.strides == (0,) for part in parts):
-        return np.broadcast_to(np.nan, sum(len(part) for part in parts))
+    """One column of several parts; one that is the same throughout takes no memory."""
+    filled = [part for part in parts if len(part)]
+    if filled and all(part.strides == (0,) for part in filled):
+        values = np.array([part[0] for part in filled])
+        if bool((values == values[0]).all()) or bool(np.isnan(values).all()):
+            return np.broadcast_to(values[0], sum(map(len, filled)))
     return np.concatenate(parts)
 
 

@@ -84,8 +84,8 @@ class Records:
     """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
     kept: list[Any] = field(default_factory=list)
     """What a reader keeps for itself until the end, where one line alone does not show enough."""
-    tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    """Tables of a reader's own, the line first, that become rows once all is read."""
+    tables: dict[str, list[tuple[np.ndarray, ...]]] = field(default_factory=dict)
+    """Tables of a reader's own, the line first, that become rows once all is read: in parts, each of narrow columns."""
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     many: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]] = field(default_factory=dict)
     """Evaluations and checkpoints of a long log, no longer among the events."""
@@ -105,7 +105,9 @@ class Records:
     def add_rows(self, **columns: np.ndarray) -> None:
         unknown = np.broadcast_to(np.nan, len(columns["line"]))  # takes no memory
         for name in COLUMNS:
-            self.columns[name].append(columns.get(name, unknown))
+            column = columns.get(name, unknown)
+            narrow = column.dtype.kind == "i" and name not in ("number", "line")  # of a table with whole numbers
+            self.columns[name].append(column.astype(np.float64) if narrow else column)
 
     def add_row(self, **values: float) -> None:
         self.single_rows.append(tuple(values.get(name, np.nan) for name in COLUMNS))
@@ -131,41 +133,65 @@ class Records:
             self.add_rows(**columns)
             self.single_rows.clear()
 
-    def keep(self, name: str, *columns: np.ndarray | float) -> None:
-        whole = np.stack(np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in columns)))
-        self.tables.setdefault(name, []).append(_possible(whole).T)  # a column in one piece, as they are used
+    def keep(self, name: str, lines: np.ndarray, *columns: np.ndarray | float) -> None:
+        part = (np.broadcast_to(np.asarray(column, np.float64), len(lines)) for column in (lines, *columns))
+        self.tables.setdefault(name, []).append(tuple(map(_exactly, part)))
 
     def keep_row(self, name: str, *values: float) -> None:
         self.table_rows.setdefault(name, []).append(values)
 
     def table(self, name: str, width: int) -> np.ndarray:
         """What was kept under this name, by line."""
-        parts = list(self.tables.get(name, []))
-        return _table(parts, self.table_rows.get(name, []), width)
+        return _stacked(self.table_columns(name, width))
 
     def take_table(self, name: str, width: int) -> np.ndarray:
         """The same, which is not kept any longer."""
-        return _table(self.tables.pop(name, []), self.table_rows.pop(name, []), width)
+        return _stacked(self.take_columns(name, width))
+
+    def take_columns(self, name: str, width: int) -> list[np.ndarray]:
+        """The same as columns, of which those of whole numbers are narrow: many rows take less memory."""
+        columns = self.table_columns(name, width)
+        del self.tables[name]
+        return columns
+
+    def table_columns(self, name: str, width: int) -> list[np.ndarray]:
+        """The same, which stays as it is kept: nobody writes to them."""
+        single = self.table_rows.pop(name, [])
+        parts = self.tables.pop(name, [])
+        if single or not parts:
+            parts.append(tuple(map(_exactly, np.array(single, np.float64).reshape(-1, width).T)))
+        columns = list(_joined_columns(parts))
+        line = columns[0]
+        if len(line) and not bool((line[1:] >= line[:-1]).all()):
+            order = np.argsort(line, kind="stable")
+            for place, column in enumerate(columns):
+                columns[place] = column if column.strides == (0,) else column[order]
+        self.tables[name] = [tuple(columns)]
+        return columns
 
     def keep_beside(self, lines: np.ndarray, numbers: np.ndarray) -> None:
         """Of the tables beside the rows only what belongs to these rows."""
         for name in self._beside():
-            whole = self.table(name, self._width(name))
-            kept = np.isin(whole[:, 1], numbers) if name == DEVICES else np.isin(whole[:, 0], lines)
-            self.tables[name], self.table_rows[name] = [whole[kept]], []
+            columns = self.table_columns(name, self._width(name))
+            kept = np.isin(columns[1], numbers) if name == DEVICES else np.isin(columns[0], lines)
+            self.tables[name] = [tuple(column[kept] for column in columns)]
 
-    def split_beside(self, line: float) -> tuple[dict[str, list[np.ndarray]], dict[str, list[np.ndarray]]]:
+    def split_beside(self, line: float) -> tuple[dict[str, Any], dict[str, Any]]:
         """The tables beside the rows before a line, and from it on."""
-        whole = {name: self.table(name, self._width(name)) for name in self._beside()}
-        before = {name: [table[table[:, 0] < line]] for name, table in whole.items()}
-        return before, {name: [table[table[:, 0] >= line]] for name, table in whole.items()}
+        before, after = {}, {}
+        for name in self._beside():
+            columns = self.table_columns(name, self._width(name))
+            row = int(np.searchsorted(columns[0], line))
+            before[name] = [tuple(column[:row].copy() for column in columns)]
+            after[name] = [tuple(column[row:].copy() for column in columns)]
+        return before, after
 
     def _beside(self) -> list[str]:
         return [name for name in BESIDE if name in self.tables or name in self.table_rows]
 
     def _width(self, name: str) -> int:
         rows = self.table_rows.get(name)
-        return len(rows[0]) if rows else int(self.tables[name][0].shape[1])
+        return len(rows[0]) if rows else len(self.tables[name][0])
 
     def add_unread(self, line: int, text: str) -> None:
         self.unread_lines.append(line)
@@ -190,8 +216,15 @@ class Records:
     def narrow(self) -> None:
         """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU.
 
-        Of many events columns.
+        Of many events columns; of tables no small arrays.
         """
+        for name, rows in self.table_rows.items():
+            if len(rows) > MANY_EVENTS:
+                self.keep(name, *np.array(rows, np.float64).T)
+                rows.clear()
+        for parts in self.tables.values():
+            if len(parts) > 1:
+                parts[:] = [_joined_columns(parts)]
         if len(self.events) > MANY_EVENTS:
             older, recent = self.events[:-_RECENT_EVENTS], self.events[-_RECENT_EVENTS:]
             for kind in (Evaluation, Checkpoint):
@@ -342,30 +375,43 @@ def through_midnight(stamps: np.ndarray) -> np.ndarray:
     return whole
 
 
-def _possible(values: np.ndarray) -> np.ndarray:
-    """Nan instead of numbers that nothing can be."""
-    beyond = np.abs(values) > LARGEST_KEPT
+def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
+    """These rows of a table; the columns themselves where that is all."""
+    return columns if kept.all() else [column[kept] for column in columns]
+
+
+def _exactly(column: np.ndarray) -> np.ndarray:
+    """The column in four bytes a row where all are whole numbers, in none where all are the same.
+
+    Nan instead of numbers that nothing can be.
+    """
+    beyond = np.abs(column) > LARGEST_KEPT
     if beyond.any():
-        values[beyond & np.isfinite(values)] = np.nan
-    return values
+        column = np.where(beyond & np.isfinite(column), np.nan, column)
+    first = column[:1]
+    same = np.isnan(column) if np.isnan(first).any() else column == first
+    with np.errstate(invalid="ignore"):
+        whole = (first if len(column) and same.all() else column).astype(np.int32)
+    if len(column) and same.all():
+        return np.broadcast_to(whole if whole == first else first.copy(), len(column))
+    return whole if (whole == column).all() else np.array(column)
 
 
-def _table(parts: list[np.ndarray], single: list[tuple[float, ...]], width: int) -> np.ndarray:
-    """All rows by line. Each part is let go as it is copied: a long table is not held twice."""
-    if single or not parts:
-        parts.append(_possible(np.array(single, dtype=np.float64).reshape(-1, width)))
-    whole = np.empty((width, sum(map(len, parts)))).T
-    parts.reverse()
-    begin = 0
-    while parts:
-        part = parts.pop()
-        whole[begin : begin + len(part)] = part
-        begin += len(part)
-    if not bool((whole[1:, 0] >= whole[:-1, 0]).all()):
-        order = np.argsort(whole[:, 0], kind="stable")
-        for column in whole.T:  # one by one, so that no second table is needed
-            column[:] = column[order]
-    return whole
+def _joined_columns(parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+    """Each part is let go as it is copied: a long table is not held twice."""
+    columns = [list(column) for column in zip(*parts, strict=True)]
+    parts.clear()
+    for column in columns:
+        _grow_first(column)
+    return tuple(column[0] for column in columns)
+
+
+def _stacked(columns: list[np.ndarray]) -> np.ndarray:
+    """As one table of floats, a column in one piece, as they are used."""
+    whole = np.empty((len(columns), len(columns[0])))
+    for place, column in enumerate(columns):
+        whole[place] = column
+    return whole.T
 
 
 def _known(column: np.ndarray) -> list[Any]:
@@ -391,7 +437,10 @@ def _grow_first(parts: list[np.ndarray]) -> None:
         return
     first = parts.pop(0)
     size = len(first)
-    if first.strides != (0,) and all(part.dtype == first.dtype or part.strides == (0,) for part in parts):
+    holds_nan = first.dtype.kind == "f"  # what is the same throughout takes no memory, whatever its type
+    if first.strides != (0,) and all(
+        np.can_cast(part.dtype, first.dtype) or (holds_nan and part.strides == (0,)) for part in parts
+    ):
         with suppress(ValueError):  # it is not its own memory, or somebody else holds it
             first.resize(size + sum(map(len, parts)))
     if len(first) == size:

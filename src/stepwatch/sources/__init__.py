@@ -15,6 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.samples import LOG_FILE
 from stepwatch.sources.contents import (
+    READ_BYTES,
     Stored,
     content_of,
     is_binary,
@@ -28,6 +29,7 @@ from stepwatch.sources.contents import (
 from stepwatch.sources.directories import (
     RECORD,
     event_files,
+    is_continued,
     is_run_directory,
     mlflow_files,
     ranks_beside,
@@ -165,8 +167,9 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
             source = plain_file(path, limit=limit)
             if source.head(len(RECORD)) != RECORD:
                 return source
-            whole = whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text)
-            return _with_ranks(source.holding(whole), path, limit)
+            if is_continued(source.head(READ_BYTES)):
+                source = source.holding(whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text))
+            return _with_ranks(source, path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
         if is_run_directory(path):
             return plain_file(os.path.join(path, LOG_FILE), limit=limit)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from stepwatch.readers.formats.running import Clock, Pause, median, step_times
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import Records, rows_of
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats
 
 ROWS, STARTS = "rows", "starts"
@@ -16,30 +16,30 @@ ROWS, STARTS = "rows", "starts"
 
 def add_clocked(records: Records, error_s: float) -> None:
     """Rows with the time of their steps: the clock since the row before, without evaluations and saves between them."""
-    table = records.take_table(ROWS, 4)
-    table = table[np.isfinite(table[:, 2])]
+    table = records.take_columns(ROWS, 4)
+    table = rows_of(table, np.isfinite(table[2]))
     starts = records.take_table(STARTS, 2)
-    again = np.flatnonzero(np.diff(table[:, 1]) < 0) + 1
-    begun = np.searchsorted(table[:, 0], starts[:, 0])
-    edges = sorted({0, *again.tolist(), *begun[begun < len(table)].tolist(), len(table)})
+    again = np.flatnonzero(np.diff(table[1]) < 0) + 1
+    begun = np.searchsorted(table[0], starts[:, 0])
+    length = len(table[0])
+    edges = sorted({0, *again.tolist(), *begun[begun < length].tolist(), length})
     events = [event for event in records.sorted_events() if isinstance(event, (Evaluation, Checkpoint))]
     for begin, end in pairwise(edges):
-        part = table[begin:end]
-        part = part[np.diff(part[:, 1], prepend=-1) > 0]
-        line, number, clock, loss = part.T
-        above = table[begin - 1, 0] if begin else -1.0
+        part = [column[begin:end] for column in table]
+        line, number, clock, loss = rows_of(part, np.diff(part[1], prepend=-1) > 0)
+        above = table[0][begin - 1] if begin else -1.0
         started = starts[(starts[:, 0] > above) & (starts[:, 0] <= line[0])]
         usual = median(np.diff(number)) if len(number) > 1 else 1.0
         done = int(min(number[0], usual)) if len(started) else 0
         first = started[-1, 1] if len(started) else clock[0]
         own = [event for event in events if event.at is not None and line[0] <= event.line <= line[-1]]
-        clocks = Clock(
-            number.astype(np.int64), clock - first, np.full(len(line), error_s), np.full(len(line), np.nan), done
-        )
+        errors, unknown = (np.broadcast_to(each, len(line)) for each in (error_s, np.nan))
+        clocks = Clock(number.astype(np.int64), clock - first, errors, unknown, done)
         times, _ = step_times(clocks, [Pause(int(event.at or 0), event.took_s) for event in own])
+        del clocks  # there may be millions of rows
         records.add_rows(
-            line=line.astype(np.int64), number=number.astype(np.int64), time_s=np.maximum(times, 1e-6), loss=loss,
-            stamp_s=clock,
+            line=line.astype(np.int64), number=number.astype(np.int64), time_s=np.maximum(times, 1e-6, out=times),
+            loss=loss, stamp_s=clock,
         )  # fmt: skip
         if len(started) or begin:
             at = int(started[-1, 0] if len(started) else line[0])

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import islice, pairwise, repeat
-from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from itertools import islice, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +20,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, Reader
-from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.records import LINE_OF, OVER, Records
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
@@ -53,13 +51,18 @@ _TOTAL = Pattern(
     r"(?:(?P<m>\d{1,5}(?:\.\d{1,9})?) ?m(?:in(?:ute)?s?)?\b[ ,]{0,2})?"
     r"(?:(?P<s>\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?\b)?)"
 )
-_BELOW = Pattern(r"(?m)^[ -]{0,4}(?P<seconds>\d{1,9})s - (?P<results>(?:loss|\w{1,40}_loss): .*)")
+_BELOW_EPOCH = Pattern(r"(?m)^[ -]{0,4}(?P<seconds>\d{1,9})s - (?P<results>(?:loss|\w{1,40}_loss): .*)")
 """What Keras before TensorFlow 2 printed with verbose=2, below the number of the epoch."""
 
 _STEP = Pattern(  # of a line that is of a batch
     r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d"
 )
-_RESULTS = ("below",)
+_EPOCHS = "epochs "  # in front of the words of lines with an epoch
+_RESULTS = _EPOCHS + "below"
+_BELOW = "below"
+"""The time and the results of an epoch, below the line with its number."""
+_LEARNT_AT, _TOTALS, _DONE_AT = "learnt", "totals", "done"
+"""Lines that are of no epoch: with a loss or an accuracy; with what all epochs took; with the clock at the end."""
 _WORD = Pattern(r"[A-Za-z]+")
 _LETTERS = (b"poch", b"POCH", b"oss", b"cc", b"LOSS", b"rain", b"otal")  # of which every line has some that is read
 _LEAST_EPOCHS = 3
@@ -69,57 +72,73 @@ _WEAKEST = 0.01
 
 class _Line(NamedTuple):
     line: int
-    kind: tuple[str, ...]
-    """Its words around the number."""
-    starts: bool
-    epoch: int
-    last: int
+    kind: str
+    starts: float
+    epoch: float
+    last: float
     clock_s: float
     took_s: float
     loss: float
 
 
-class _Below(NamedTuple):
-    """The time and the results of an epoch, below the line with its number."""
+class _Lines(NamedTuple):
+    """Lines of one kind as columns, by line; nan is what they do not show."""
 
-    line: int
-    took_s: float
-    loss: float
+    kind: str
+    """What they are, of an epoch the words around its number."""
+    line: np.ndarray
+    starts: np.ndarray
+    epoch: np.ndarray
+    last: np.ndarray
+    clock_s: np.ndarray
+    took_s: np.ndarray
+    loss: np.ndarray
+
+    @classmethod
+    def of(cls, kind: str, line: np.ndarray, **columns: Floats) -> _Lines:
+        unknown = np.broadcast_to(np.nan, len(line))
+        return cls(kind, line, *(columns.get(name, unknown) for name in cls._fields[2:]))
+
+    def take(self, rows: slice | np.ndarray) -> _Lines:
+        return _Lines(self.kind, *(column[rows] for column in self[1:]))
+
+    def between(self, begin: float, end: float) -> _Lines:
+        """What stands on the lines from here to before there."""
+        return self.take(slice(*np.searchsorted(self.line, (begin, end))))
+
+    def rows(self) -> Iterator[_Line]:
+        columns = (column.tolist() for column in self[1:])
+        return (_Line(line, self.kind, *values) for line, *values in zip(*columns, strict=True))
 
 
-class _Learnt(NamedTuple):
-    """A line that is of no epoch, with a loss or an accuracy."""
+class _Kept(NamedTuple):
+    """All that was read, by kind."""
 
-    line: int
+    epochs: list[_Lines]
+    """As they first come."""
+    learnt: _Lines
+    totals: _Lines
+    done: _Lines
 
+    @classmethod
+    def taken(cls, records: Records) -> _Kept:
+        def lines(kind: str) -> _Lines:
+            return _Lines(kind, *records.take_columns(kind, len(_Lines._fields) - 1))
 
-class _Total(NamedTuple):
-    """What all epochs took."""
-
-    line: int
-    took_s: float
-
-
-class _Done(NamedTuple):
-    """A line with a clock that says that the training is over."""
-
-    line: int
-    clock_s: float
-
-
-_Kept = _Line | _Learnt | _Total | _Done
-_OneKind = TypeVar("_OneKind", _Line, _Total)
+        epochs = [lines(kind) for kind in [*records.tables] if kind.startswith(_EPOCHS)]
+        return cls(sorted(epochs, key=lambda each: each.line[0]), *map(lines, (_LEARNT_AT, _TOTALS, _DONE_AT)))
 
 
 def sniff(head: bytes) -> float:
-    below = head.count(b"s - loss: ") >= _LEAST_EPOCHS and _BELOW.finditer(head.decode("utf-8", "replace"))
+    below = head.count(b"s - loss: ") >= _LEAST_EPOCHS and _BELOW_EPOCH.finditer(head.decode("utf-8", "replace"))
     if below and len(list(islice(below, _LEAST_EPOCHS))) == _LEAST_EPOCHS:
         return _WEAKEST  # their numbers may stand in the piece before
     if head.count(b"poch") + head.count(b"POCH") < _LEAST_EPOCHS:
         return 0.0
     records = Records()
     parse(head, 0, records)
-    return _WEAKEST if _ends(records.kept) or _totalled(records.kept) else 0.0
+    kept = _Kept.taken(records)
+    return _WEAKEST if _ends(kept) is not None or _totalled(kept) else 0.0
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -127,26 +146,21 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     kinds: dict[bytes, list[int]] = {}  # lines that differ in their digits alone: what is in one is in all, and where
     for row, kind in enumerate(text.translate(ONE_DIGIT).split(b"\n")):
         kinds.setdefault(kind, []).append(row)
-    kept: list[_Kept | _Below] = []
+    parts: list[_Lines] = []
     for own in (own for kind, own in kinds.items() if any(map(kind.__contains__, _LETTERS))):
         model = block.line(own[0])[:_LONGEST_LINE].decode("utf-8", UNDECODED)
         bare, prefix = strip_prefix(model)
         found = _EPOCH.match(bare)
         if found is None or _STEP.search(found["rest"]):
-            kept += _others(block, own, first_line, model)
+            parts += _others(block, own, first_line, model)
         else:
-            kept += _epochs(block, np.array(own), first_line, prefix, found)
-    for each in sorted(kept, key=itemgetter(0)):
-        if type(each) is not _Below:
-            records.kept.append(each)
-            continue
-        # The results get the number that stands above; the save of the epoch may stand between the two.
-        lines = [line for line in records.kept[-2:] if isinstance(line, _Line)]
-        above = next((line for line in reversed(lines) if line.starts or line.kind == _RESULTS), None)
-        if above is None or not above.starts:
-            records.kept.append(_Learnt(each.line))
-        else:
-            records.kept.append(_Line(each.line, _RESULTS, False, *above[3:6], each.took_s, each.loss))
+            parts.append(_epochs(block, np.array(own), first_line, prefix, found))
+    if any(part.kind == _BELOW for part in parts):
+        parts = _with_results(parts, records.kept)
+    for part in parts:
+        records.keep(part.kind, *part[1:])
+    latest = (line for part in parts for line in part.take(slice(-2, None)).rows())
+    records.kept = sorted([*records.kept, *latest], key=LINE_OF)[-2:]
     faults = [word for word in (b"Error", b"Interrupt", b"Traceback", b"Killed", b"CANCELLED") if word in text]
     for row in block.holding(block.filled, faults).tolist() if faults else ():
         bare, prefix = strip_prefix(block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace"))
@@ -155,7 +169,24 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             records.events.append(fault)
 
 
-def _epochs(block: Block, rows: Ints, first_line: int, prefix: str, found: re.Match[str]) -> Iterator[_Line]:
+def _with_results(parts: list[_Lines], before: list[_Line]) -> list[_Lines]:
+    """Results get the number that stands above; the save of the epoch may stand between the two."""
+    kinds: dict[str, list[_Line]] = {}
+    for each in sorted((line for part in parts for line in part.rows()), key=LINE_OF):
+        if each.kind == _BELOW:
+            above = [line for line in before if line.kind == _RESULTS or (line.kind.startswith(_EPOCHS) and line.starts)]
+            if above and above[-1].starts:
+                numbered = above[-1]._replace(line=each.line, kind=_RESULTS, starts=0.0)
+                each = numbered._replace(took_s=each.took_s, loss=each.loss)
+            else:
+                each = each._replace(kind=_LEARNT_AT)
+        kinds.setdefault(each.kind, []).append(each)
+        before = [*before[-1:], each]
+    tables = ((kind, np.array([(line.line, *line[2:]) for line in lines]).T) for kind, lines in kinds.items())
+    return [_Lines(kind, *table) for kind, table in tables]
+
+
+def _epochs(block: Block, rows: Ints, first_line: int, prefix: str, found: re.Match[str]) -> _Lines:
     """Lines of epochs of one kind, by what was found in the first of them behind its prefix."""
     starts, rest = block.starts[rows], found["rest"]
     before = prefix + found.string[: found.start("rest")]
@@ -177,79 +208,86 @@ def _epochs(block: Block, rows: Ints, first_line: int, prefix: str, found: re.Ma
     learnt, loss = _LEARNT.search(found.string), _LOSS.search(rest)
     words = (found.string[: found.start("epoch")].lower(), *(word[0] for word in islice(_WORD.finditer(rest), 2)))
     starting = found["starts"] is not None or learnt is None
-    epoch, last = (np.nan_to_num(figures(found, name, prefix)).astype(np.int64) for name in ("epoch", "last"))
-    columns = (epoch, last, clocks_of(block, starts, prefix), took_s, figures(loss, "loss", before))
-    lists = (column.tolist() for column in columns)
-    told = zip((rows + first_line).tolist(), repeat(words), repeat(starting), *lists, strict=False)
-    return map(tuple.__new__, repeat(_Line), told)  # as _Line(…), in a third of the time
+    epoch, last = (np.nan_to_num(figures(found, name, prefix)) for name in ("epoch", "last"))
+    return _Lines(
+        _EPOCHS + "\n".join(words), rows + first_line, np.full(len(rows), float(starting)), epoch, last,
+        clocks_of(block, starts, prefix), took_s, figures(loss, "loss", before),
+    )  # fmt: skip
 
 
-def _others(block: Block, rows: list[int], first_line: int, model: str) -> Iterator[_Kept | _Below]:
+def _others(block: Block, rows: list[int], first_line: int, model: str) -> Iterator[_Lines]:
     """What lines of one kind say that are of no epoch."""
     bare, prefix = strip_prefix(model)
     learnt = _LEARNT.search(bare) is not None
-    if not (_TOTAL.match(bare) or _DONE.match(bare) or _BELOW.match(model)):
-        yield from (_Learnt(first_line + row) for row in rows if learnt)
+    if not (_TOTAL.match(bare) or _DONE.match(bare) or _BELOW_EPOCH.match(model)):
+        if learnt:
+            yield _Lines.of(_LEARNT_AT, np.array(rows) + first_line)
         return
+    told: dict[str, list[tuple[int, float, float, float]]] = {}  # line, clock, time and loss
     for row in rows:
         line = block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace")
         bare, prefix = strip_prefix(line)
-        total_s, below = _total_in(bare), _BELOW.match(line)  # its time looks like a prefix
+        at = first_line + row
+        total_s, below = _total_in(bare), _BELOW_EPOCH.match(line)  # its time looks like a prefix
         done_s = stamp_of(prefix) if _DONE.match(bare) else None
         if done_s is not None:
-            yield _Done(first_line + row, done_s)
+            told.setdefault(_DONE_AT, []).append((at, done_s, math.nan, math.nan))
         if below is not None:
             loss = _LOSS.search(below["results"])
             lost = value_of(loss["loss"], "decimal") if loss else math.nan
-            yield _Below(first_line + row, float(below["seconds"]), lost)
+            told.setdefault(_BELOW, []).append((at, math.nan, float(below["seconds"]), lost))
         elif total_s > 0:
-            yield _Total(first_line + row, total_s)
+            told.setdefault(_TOTALS, []).append((at, math.nan, total_s, math.nan))
         elif learnt and math.isnan(total_s) and done_s is None:
-            yield _Learnt(first_line + row)
+            told.setdefault(_LEARNT_AT, []).append((at, math.nan, math.nan, math.nan))
+    for kind, values in told.items():
+        lines, clock_s, took_s, losses = np.array(values).T
+        yield _Lines.of(kind, lines, clock_s=clock_s, took_s=took_s, loss=losses)
 
 
 def finish(first_line: int, records: Records) -> None:
-    kept, records.kept = records.kept, []
+    kept = _Kept.taken(records)
     ends = _ends(kept)
-    if not ends:
-        for run, total in _totalled(kept):
-            count = len(run)
-            records.add_row(line=run[-1].line, number=count, time_s=total.took_s / count)
-            facts = {"process": run[-1].line, "max_iters": count, "mean_of_run": True}
-            records.events += [Fact(run[-1].line, name, value, name == "process") for name, value in facts.items()]
-            records.events.append(Fact(total.line, OVER, True))
+    if ends is None:
+        for run, took_s, total_line in _totalled(kept):
+            count, line = len(run.line), int(run.line[-1])
+            records.add_row(line=line, number=count, time_s=took_s / count)
+            facts = {"process": line, "max_iters": count, "mean_of_run": True}
+            records.events += [Fact(line, name, value, name == "process") for name, value in facts.items()]
+            records.events.append(Fact(total_line, OVER, True))
         return
-    numbers = 1 - min(ends[0].epoch, 1)  # some count from 0
+    numbers = 1 - min(int(ends.epoch[0]), 1)  # some count from 0
     runs = _divided(ends)
     totals = _with_totals(runs, kept)
     starts = _starts(runs, kept)
-    printed = all(each.took_s > 0 for each in ends)
+    printed = bool((ends.took_s > 0).all())
     if not printed:  # one epoch alone whose beginning is not in the log has no time
-        runs = [run for run in runs if len(run) > 1 or run[0].line in starts]
-        totals = [(run, total) for run, total in totals if len(run) > 1 or run[0].line in starts]
-    planned = [each for each in kept if isinstance(each, _Line) and each.last]
+        runs = [run for run in runs if len(run.line) > 1 or int(run.line[0]) in starts]
+        totals = [told for told in totals if len(told[0].line) > 1 or int(told[0].line[0]) in starts]
+    planned = [lines.take(lines.last > 0) for lines in kept.epochs]
     for run in runs:
-        above = bisect_right(planned, run[-1].line, key=itemgetter(0))
+        above = [each.take(slice(row - 1, row)) for each in planned if (row := np.searchsorted(each.line, run.line[-1], "right"))]
         if above:
-            last = max(planned[above - 1].last, run[-1].epoch + numbers)
-            records.events.append(Fact(run[0].line, "max_iters", last))
-    for run, total in totals:
-        records.events.append(Fact(run[-1].line, "reported_s", total.took_s))
-        records.events += [Fact(total.line, name, True) for name in ("ended", OVER)]
+            last = max(above, key=lambda each: each.line[0]).last[0]
+            value = max(int(last), int(run.epoch[-1]) + numbers)
+            records.events.append(Fact(int(run.line[0]), "max_iters", value))
+    for run, took_s, total_line in totals:
+        records.events.append(Fact(int(run.line[-1]), "reported_s", took_s))
+        records.events += [Fact(total_line, name, True) for name in ("ended", OVER)]
+    del kept, planned  # there may be millions of lines
     if printed:
-        rows = [(each.epoch + numbers, each.took_s, each.loss, each.clock_s, each.line) for each in ends]
-        number, took_s, loss, clock_s, line = np.array(rows).T
-        counts = {"number": number.astype(np.int64), "line": line.astype(np.int64)}
-        records.add_rows(**counts, time_s=took_s, loss=loss, stamp_s=clock_s)
-        records.events += [Fact(run[0].line, "process", run[0].line, header=True) for run in runs[1:]]
+        counts = {"number": ends.epoch.astype(np.int64) + numbers, "line": ends.line.astype(np.int64)}
+        records.add_rows(**counts, time_s=ends.took_s, loss=ends.loss, stamp_s=ends.clock_s)
+        begun = [int(run.line[0]) for run in runs[1:]]
+        records.events += [Fact(line, "process", line, header=True) for line in begun]
         return
     for run in runs:
-        line, epoch, clock_s, loss = np.array([(each.line, each.epoch, each.clock_s, each.loss) for each in run]).T
-        records.keep(ROWS, line, epoch + numbers, clock_s, loss)
-        start = starts.get(run[0].line)
+        records.keep(ROWS, run.line, run.epoch + numbers, run.clock_s, run.loss)
+        start = starts.get(int(run.line[0]))
         if start is not None:
             records.keep_row(STARTS, start.line, start.clock_s)
-    exact = any(each.clock_s % 1 for each in ends)
+    exact = bool((ends.clock_s % 1 > 0).any())
+    del ends, runs
     add_clocked(records, 0.0005 if exact else WHOLE_SECONDS)
 
 
@@ -263,125 +301,126 @@ def _total_in(line: str) -> float:
     return sum(float(found[unit] or 0) * seconds for unit, seconds in (("h", 3600.0), ("m", 60.0), ("s", 1.0)))
 
 
-def _divided(lines: list[_Line]) -> list[list[_Line]]:
+def _divided(lines: _Lines) -> list[_Lines]:
     """The epochs of each run: another begins where they are counted from the beginning again."""
-    begins = [row for row, (before, after) in enumerate(pairwise(lines), 1) if after.epoch <= before.epoch]
-    return [lines[begin:end] for begin, end in pairwise([0, *begins, len(lines)])]
+    begins = np.flatnonzero(lines.epoch[1:] <= lines.epoch[:-1]) + 1
+    return [lines.take(slice(begin, end)) for begin, end in pairwise([0, *begins.tolist(), len(lines.line)])]
 
 
-def _between(kept: list[_OneKind], begin: float, end: float) -> list[_OneKind]:
-    """What stands on the lines from here to there."""
-    return kept[bisect_left(kept, begin, key=itemgetter(0)) : bisect_left(kept, end, key=itemgetter(0))]
-
-
-def _starts(runs: list[list[_Line]], kept: list[_Kept]) -> dict[int, _Line]:
+def _starts(runs: list[_Lines], kept: _Kept) -> dict[int, _Line]:
     """With which line each run starts, by its first line; without those that have none."""
-    lines = [each for each in kept if isinstance(each, _Line) and each.starts and math.isfinite(each.clock_s)]
     starts, above = {}, -1
     for run in runs:
-        between = _between(lines, above, run[0].line)
-        own = [each for each in between if each.epoch == run[0].epoch]
-        above = run[-1].line
-        if own:  # a process that ended in its first epoch may have printed the same line before
-            starts[run[0].line] = [each for each in own if each.kind == own[0].kind][-1]
+        first = int(run.line[0])
+        between = (each.between(above, first) for each in kept.epochs)
+        own = [
+            [*each.take((each.starts > 0) & np.isfinite(each.clock_s) & (each.epoch == run.epoch[0])).rows()]
+            for each in between
+        ]
+        above = int(run.line[-1])
+        if any(own):  # a process that ended in its first epoch may have printed the same line before
+            starts[first] = min(filter(None, own))[-1]
     return starts
 
 
-def _with_totals(runs: list[list[_Line]], kept: list[_Kept]) -> list[tuple[list[_Line], _Total]]:
-    """Each run with the total behind it; none unless each has its own: another may be of an epoch or of all runs."""
-    totals = [each for each in kept if isinstance(each, _Total)]
+def _with_totals(runs: list[_Lines], kept: _Kept) -> list[tuple[_Lines, float, int]]:
+    """Each run with the total behind it and the line of that.
+
+    None unless each has its own: another may be of an epoch or of all runs.
+    """
     found = []
     for run, following in zip(runs, [*runs[1:], None], strict=True):
-        end = following[0].line if following else math.inf
-        own = _between(totals, run[0].line, end)
-        if len({each.took_s for each in own}) != 1 or own[0].line < run[-1].line:
+        own = kept.totals.between(run.line[0], following.line[0] if following is not None else math.inf)
+        if not len(own.line) or (own.took_s != own.took_s[0]).any() or own.line[0] < run.line[-1]:
             return []
-        found.append((run, own[0]))
+        found.append((run, float(own.took_s[0]), int(own.line[0])))
     return found
 
 
-def _totalled(kept: list[_Kept]) -> list[tuple[list[_Line], _Total]]:
+def _totalled(kept: _Kept) -> list[tuple[_Lines, float, int]]:
     """Epochs without a time of their own, of runs from their beginning on, each with its total."""
-    for lines in sorted(_counted(kept), key=len, reverse=True):
-        if lines[0].epoch <= 1 and (not lines[0].starts or _have_results(lines, kept)):
+    for lines in _longest_first(_counted(kept)):
+        if lines.epoch[0] <= 1 and (not lines.starts[0] or _have_results(lines, kept)):
             return _with_totals(_divided(lines), kept)
     return []
 
 
-def _counted(kept: list[_Kept]) -> list[list[_Line]]:
-    kinds: dict[tuple[str, ...], list[_Line]] = {}
-    for each in kept:
-        if isinstance(each, _Line):
-            kinds.setdefault(each.kind, []).append(each)
-    return [lines for lines in kinds.values() if len(lines) >= _LEAST_EPOCHS and _counts(lines)]
+def _longest_first(kinds: list[_Lines]) -> list[_Lines]:
+    return sorted(kinds, key=lambda lines: -len(lines.line))
 
 
-def _have_results(lines: list[_Line], kept: list[_Kept]) -> bool:
+def _counted(kept: _Kept) -> list[_Lines]:
+    return [lines for lines in kept.epochs if len(lines.line) >= _LEAST_EPOCHS and _counts(lines)]
+
+
+def _have_results(lines: _Lines, kept: _Kept) -> bool:
     """Whether a loss or an accuracy stands between the lines with which epochs start."""
-    learnt = [each.line for each in kept if isinstance(each, _Learnt) or (isinstance(each, _Line) and not each.starts)]
-    gaps = ((a.line, b.line) for a, b in pairwise(lines) if b.epoch > a.epoch)
-    return all(bisect_right(learnt, begin) < bisect_left(learnt, end) for begin, end in gaps)
+    learnt = np.sort(np.concatenate((kept.learnt.line, *(each.line[each.starts == 0] for each in kept.epochs))))
+    rises = lines.epoch[1:] > lines.epoch[:-1]
+    begins, ends = lines.line[:-1][rises], lines.line[1:][rises]
+    return bool((np.searchsorted(learnt, begins, "right") < np.searchsorted(learnt, ends)).all())
 
 
-def _ends(kept: list[_Kept]) -> list[_Line]:
+def _ends(kept: _Kept) -> _Lines | None:
     """The lines with which epochs end: with their own time, else with results, else those with which the next start."""
     counted = [
-        [each._replace(took_s=math.nan) for each in lines] if _contradicts(lines) else lines for lines in _counted(kept)
+        lines._replace(took_s=np.broadcast_to(np.nan, len(lines.line))) if _contradicts(lines) else lines
+        for lines in _counted(kept)
     ]
-    results = [lines for lines in counted if not lines[0].starts]
-    for lines in sorted(results, key=len, reverse=True):
-        if all(each.took_s > 0 for each in lines) and not _is_running([each.took_s for each in lines]):
+    for lines in _longest_first([lines for lines in counted if not lines.starts[0]]):
+        if (lines.took_s > 0).all() and not _is_running(lines.took_s):
             return lines
-    clocked = [lines for lines in counted if all(math.isfinite(each.clock_s) for each in lines)]
+    clocked = [lines for lines in counted if np.isfinite(lines.clock_s).all()]
     timed = [
-        lines for lines in clocked if all(a.clock_s <= b.clock_s or b.epoch <= a.epoch for a, b in pairwise(lines))
+        lines
+        for lines in clocked
+        if ((lines.clock_s[:-1] <= lines.clock_s[1:]) | (lines.epoch[1:] <= lines.epoch[:-1])).all()
     ]
-    for lines in sorted(timed, key=lambda lines: (lines[0].starts, -len(lines))):
-        if not lines[0].starts:
+    for lines in sorted(_longest_first(timed), key=lambda lines: bool(lines.starts[0])):
+        if not lines.starts[0]:
             return lines
         if _have_results(lines, kept):
-            return _next_starts(lines, kept)
-    return []
+            ends = _next_starts(lines, kept)
+            return ends if len(ends.line) else None
+    return None
 
 
-def _counts(lines: list[_Line]) -> bool:
+def _counts(lines: _Lines) -> bool:
     """Whether the number rises by one from line to line, more often than it begins again."""
-    first = lines[0].epoch
-    rises = sum(b.epoch == a.epoch + 1 for a, b in pairwise(lines))
-    again = sum(b.epoch == first for b in lines[1:])
-    return rises + again == len(lines) - 1 and rises > again
+    rises = np.count_nonzero(lines.epoch[1:] == lines.epoch[:-1] + 1)
+    again = np.count_nonzero(lines.epoch[1:] == lines.epoch[0])
+    return rises + again == len(lines.line) - 1 and rises > again
 
 
-def _is_running(took_s: list[float]) -> bool:
+def _is_running(took_s: Floats) -> bool:
     """Whether the time is that since the beginning: each is at least half of the first more than the one before."""
-    return all(b - a > took_s[0] / 2 for a, b in pairwise(took_s))
+    return bool((np.diff(took_s) > took_s[0] / 2).all())
 
 
-def _contradicts(lines: list[_Line]) -> bool:
+def _contradicts(lines: _Lines) -> bool:
     """Whether the clock in front of the lines shows that their times are in another unit than seconds."""
-    timed = [(a, b) for a, b in pairwise(lines) if b.took_s > 0 and b.epoch > a.epoch]
-    ratios = sorted((b.clock_s - a.clock_s) / b.took_s for a, b in timed)
-    middle = ratios[len(ratios) // 2] if ratios else math.nan
-    return middle > 10 or middle < 0.1
+    timed = (lines.took_s[1:] > 0) & (lines.epoch[1:] > lines.epoch[:-1])
+    if not timed.any():
+        return False
+    ratios = np.sort(np.diff(lines.clock_s)[timed] / lines.took_s[1:][timed])
+    middle = ratios[len(ratios) // 2]
+    return bool(middle > 10 or middle < 0.1)
 
 
-def _next_starts(lines: list[_Line], kept: list[_Kept]) -> list[_Line]:
+def _next_starts(lines: _Lines, kept: _Kept) -> _Lines:
     """Each epoch at the line with which the next one starts; the last of a run at the last that has its number.
 
     Where no line has it, where the training is said to be over.
     """
-    ends = []
-    at = [each.line for each in kept]
-    for before, after in zip(lines, [*lines[1:], None], strict=True):
-        end: _Line | _Done | None = after
-        if after is None or after.epoch <= before.epoch:
-            behind = kept[bisect_right(at, before.line) : bisect_left(at, after.line) if after else None]
-            results = [each for each in behind if isinstance(each, _Line) and each.epoch == before.epoch]
-            done = next((each for each in behind if isinstance(each, _Done)), None)
-            end = results[-1] if results else done
-        if end is not None and end.clock_s > before.clock_s:
-            ends.append(before._replace(line=end.line, clock_s=end.clock_s))
-    return ends
+    line, clock_s = (np.append(column[1:], np.nan) for column in (lines.line, lines.clock_s))
+    for row in np.flatnonzero(~(lines.epoch[:-1] < lines.epoch[1:])).tolist() + [len(line) - 1]:
+        begin, end = math.nextafter(lines.line[row], math.inf), lines.line[row + 1] if row + 1 < len(line) else math.inf
+        behind = [each.between(begin, end) for each in kept.epochs]
+        own = [each.take(each.epoch == lines.epoch[row]).take(slice(-1, None)) for each in behind]
+        done = kept.done.between(begin, end).take(slice(1))
+        found = max((each for each in own if len(each.line)), key=lambda each: each.line[0], default=done)
+        line[row], clock_s[row] = (found.line[0], found.clock_s[0]) if len(found.line) else (np.nan, np.nan)
+    return lines._replace(line=line, clock_s=clock_s).take(clock_s > lines.clock_s)
 
 
 READER = Reader(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.formats.running import at_lines, first_draws, median
+from stepwatch.readers.formats.running import at_lines, first_draws, in_one_piece, median
 from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Kinds, Records
 from stepwatch.run import Evaluation, Fact, Floats, Inside, Ints, Run, repeated
 
@@ -41,19 +41,26 @@ class Epochs(NamedTuple):
     """Whether a process begins with the epoch."""
 
     @classmethod
-    def of(cls, line: Floats, epoch: Floats, done: Floats, total: Floats) -> Epochs:
+    def of(cls, line: np.ndarray, epoch: np.ndarray, done: np.ndarray, total: np.ndarray) -> Epochs:
         """Several ranks print the same lines, a little apart: only a fall to the beginning is another epoch."""
-        lines, numbers, counts, totals = (column.astype(np.int64) for column in (line, epoch, done, total))
+        counts = done.astype(np.int64)
         steps = np.diff(counts, prepend=0)
         usual = int(np.median(np.abs(steps))) if len(steps) else 0
-        new = (np.diff(numbers, prepend=0) != 0) | ((steps < -2 * usual) & (counts <= usual + 1))
+        new = (np.diff(epoch, prepend=0) != 0) | ((steps < -2 * usual) & (counts <= usual + 1))
+        del steps  # there may be millions of rows
         new[:1] = True
-        lap = np.cumsum(new)
-        rows = first_draws(lap * (int(totals.max(initial=0)) + 2) + counts)
-        begins = np.flatnonzero(np.diff(lap[rows], prepend=0))
+        place = np.cumsum(new)  # the epoch of each row, then its place in all
+        place *= int(total.max(initial=0)) + 2
+        place += counts
+        rows = first_draws(place)
+        place -= counts
+        begins = np.flatnonzero(np.diff(place[rows], prepend=0))
+        del place
         first = rows[begins]
-        process = np.diff(numbers[first], prepend=np.iinfo(np.int64).max) <= 0
-        return cls(rows, lines[rows], counts[rows], begins, numbers[first], totals[first], process)
+        numbers, totals = epoch[first].astype(np.int64), total[first].astype(np.int64)
+        process = np.diff(numbers, prepend=np.iinfo(np.int64).max) <= 0
+        own = in_one_piece(rows)
+        return cls(rows.astype(np.int32), line[own], counts[own], begins, numbers, totals, process)
 
     @property
     def lengths(self) -> Ints:
@@ -108,7 +115,7 @@ def add_epochs(
     numbers = epochs.numbers(records)
     records.add_rows(line=epochs.line, number=numbers, time_s=times, loss=loss, stamp_s=stamps)
     known = np.isfinite(data)
-    records.keep(INSIDE, epochs.line[known], np.clip(data, 0.0, times)[known], np.array(np.nan))
+    records.keep(INSIDE, epochs.line[known], np.clip(data[known], 0.0, times[known]), np.nan)
     merged: dict[int, Evaluation] = {}
     for begin, _, took in passes:
         row = int(np.searchsorted(epochs.line, begin)) - 1
@@ -134,9 +141,9 @@ def add_epochs(
 
 def with_waiting(run: Run, told: Kinds, records: Records) -> Run:
     """The run with what its steps waited for data."""
-    table = records.table(INSIDE, 3)
-    data = at_lines(run.iterations.line, table[:, 0], table[:, 1])
+    lines, waited, _ = records.table_columns(INSIDE, 3)
+    data = at_lines(run.iterations.line, lines, waited)
     if not np.isfinite(data).any():
         return run
-    unknown = np.full(len(data), np.nan)
+    unknown = np.broadcast_to(np.nan, len(data))
     return replace(run, inside=Inside(data_s=data, wait_s=unknown, device_s=unknown))

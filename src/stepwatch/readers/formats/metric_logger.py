@@ -8,12 +8,15 @@ of the epoch is exact, and so is that of an evaluation, which is the same loop u
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
+from stepwatch.readers.formats.running import in_one_piece, pieces
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -57,15 +60,19 @@ class _MetricLogger(LineFormat):
             records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
 
     def finish(self, first_line: int, records: Records) -> None:
-        table = records.take_table(_LINES, 9)
-        table = table[np.isfinite(table[:, 2:6]).all(axis=1) & (table[:, 3] > 0) & (table[:, 5] <= LONGEST_TIME_S)]
-        if np.isnan(table[:, 1]).any():  # without a number: as many as the count began again
-            table[:, 1] = np.cumsum(np.diff(table[:, 2], prepend=0) < 0)
-        epochs = Epochs.of(*table[:, :4].T)
-        _, _, _, _, eta, mean, data, loss, stamps = table[epochs.rows].T
+        columns = records.take_columns(_LINES, 9)
+        known = np.logical_and.reduce([*map(np.isfinite, columns[2:6]), columns[3] > 0, columns[5] <= LONGEST_TIME_S])
+        columns = rows_of(columns, known)
+        if np.isnan(columns[1]).any():  # without a number: as many as the count began again
+            columns[1] = np.cumsum(np.diff(columns[2], prepend=0) < 0)
+        epochs = Epochs.of(*columns[:4])
+        rows = in_one_piece(epochs.rows)
+        eta, mean, data, loss, stamps = (column[rows] for column in columns[4:])
+        del columns  # there may be millions of rows
         totals = records.take_table(_TOTALS, 2)
         passes = _passes(records.take_table(_PASSES, 4), epochs, totals)
         elapsed = _chained(epochs, mean, eta)
+        del eta
         # What the whole epoch took, where it is printed behind its last line.
         ends, ended = epochs.begins + epochs.lengths - 1, {each.end for each in passes}
         behind = np.concatenate((totals, [[np.inf, np.nan]]))[np.searchsorted(totals[:, 0], epochs.line[ends])]
@@ -77,39 +84,48 @@ class _MetricLogger(LineFormat):
         waited = _chained(epochs, np.minimum(data, mean), None)
         cut = epochs.done[epochs.begins] > _WINDOW
         epochs, kept = epochs.without_first_steps()
-        times, waits = (epochs.differences(shown[kept]) for shown in (elapsed, waited))
+        times, waits = (epochs.differences(each if kept.all() else each[kept]) for each in (elapsed, waited))
+        del elapsed, waited
         # A log that begins in the middle of an epoch: of what came before is known that it is not of this line.
         begins = epochs.begins[cut]
         times[begins], waits[begins] = mean[kept][begins], data[kept][begins]
         # What the whole has beyond steps and evaluations, figures and saves, has no line of its own.
-        rows = np.append(epochs.line, -1)
+        shown = np.append(epochs.line, -1)
         for line, clock, days in np.nan_to_num(records.take_table(_WHOLES, 3)).tolist():
             whole = clock + days * DAY_S
-            last = int(rows[np.searchsorted(epochs.line, line) - 1])
+            last = int(shown[np.searchsorted(epochs.line, line) - 1])
             records.events.append(Fact(line=last, name="reported_s", value=whole))
-        add_epochs(epochs, times, waits, loss[kept], stamps[kept], passes, records)
+        del mean, data
+        loss, stamps = (each if kept.all() else each[kept] for each in (loss, stamps))
+        add_epochs(epochs, times, waits, loss, stamps, passes, records)
 
 
 def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:
     """Seconds since the epoch began: by means that follow on each other, else as `eta` allows."""
-    done, left = epochs.done, repeated(epochs.total, epochs.lengths) - epochs.done + 1
-    least = done * (eta / left) if eta is not None else np.zeros(len(done))
-    most = done * ((eta + 1) / left) if eta is not None else np.full(len(done), np.inf)
-    columns = (done, mean, least, most, np.isin(np.arange(len(done)), epochs.begins))
-    elapsed: list[float] = []
+    left = repeated(epochs.total, epochs.lengths) - epochs.done + 1
+    begun = np.zeros(len(left), bool)
+    begun[epochs.begins] = True
+    whole = np.empty(len(left))
     known: dict[int, float] = {}
     last, shown = 0, 0.0
-    for count, average, low, high, begins in zip(*(column.tolist() for column in columns), strict=True):
-        if begins:
-            known, last, shown = {0: 0.0}, 0, 0.0
-        before = known.get(max(count - _WINDOW, 0))
-        if before is not None:
-            shown = before + min(count, _WINDOW) * average
-        else:
-            shown = min(max(shown + (count - last) * average, low), high)
-        known[count], last = shown, count
-        elapsed.append(shown)
-    return np.array(elapsed)
+    for rows in pieces(len(left)):  # lists of numbers take much memory
+        done, bounds = epochs.done[rows], ([0.0] * len(left[rows]), [math.inf] * len(left[rows]))
+        if eta is not None:
+            bounds = tuple((done * ((eta[rows] + more) / left[rows])).tolist() for more in (0, 1))
+        elapsed: list[float] = []
+        columns = (column.tolist() for column in (done, mean[rows], begun[rows]))
+        for count, average, begins, low, high in zip(*columns, *bounds, strict=True):
+            if begins:
+                known, last, shown = {0: 0.0}, 0, 0.0
+            before = known.get(max(count - _WINDOW, 0))
+            if before is not None:
+                shown = before + min(count, _WINDOW) * average
+            else:
+                shown = min(max(shown + (count - last) * average, low), high)
+            known[count], last = shown, count
+            elapsed.append(shown)
+        whole[rows] = elapsed
+    return whole
 
 
 def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]:

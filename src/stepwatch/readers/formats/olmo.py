@@ -53,7 +53,7 @@ class _Olmo(LineFormat):
             columns = rows[known, 0].astype(np.int64), rows[known, 1].astype(np.int64)
             records.add_rows(line=columns[0], number=columns[1], time_s=1 / rates[known], loss=rows[known, 3])
             return
-        records.tables[ROWS], records.table_rows[ROWS] = [rows], []
+        records.tables[ROWS] = [tuple(rows.T)]
         # A save lasts until it says so, an evaluation until its figures are printed under the same step again.
         pauses = records.take_table(_PAUSES, 3)
         places = np.searchsorted(rows[:, 0], pauses[:, 0]) - 1

@@ -46,7 +46,7 @@ def complete(run: Run, told: Kinds, records: Records) -> Run:
         tokens = _middle(run.iterations.reported_tokens_per_s * run.iterations.time_s)
     flops = next((float(fact.value) for fact in reversed(facts) if fact.name == "flops_per_iter"), None)
     if flops is None:
-        flops = _middle(_table(records, WORK, 2, begin, end)[:, 1] * TERA)
+        flops = _middle(_columns(records, WORK, 2, begin, end)[1] * TERA)
     return replace(run, flops_per_token=flops / tokens if flops and tokens else None)
 
 
@@ -101,23 +101,24 @@ def with_inside(run: Run, told: Kinds, records: Records) -> Run:
 def inside_of(run: Run, records: Records, begin: float = -math.inf, end: float = math.inf) -> Inside | None:
     """What lies inside the steps, from the tables beside the rows."""
     rows = run.iterations
-    table = _table(records, INSIDE, 3, begin, end)
-    devices = _table(records, DEVICES, 3, begin, end)
-    if not len(rows) or not (len(table) or len(devices)):
+    lines, data_s, wait_s = _columns(records, INSIDE, 3, begin, end)
+    _, numbers, device_s = _columns(records, DEVICES, 3, begin, end)
+    if not len(rows) or not (len(lines) or len(numbers)):
         return None
-    devices = devices[np.argsort(devices[:, 1], kind="stable")]
-    lines = table[:, 0]
+    if not bool((numbers[1:] >= numbers[:-1]).all()):
+        order = np.argsort(numbers, kind="stable")
+        numbers, device_s = numbers[order], device_s[order]
     return Inside(
-        data_s=at_lines(rows.line, lines, table[:, 1]), wait_s=at_lines(rows.line, lines, table[:, 2]),
-        device_s=at_lines(rows.number, devices[:, 1], devices[:, 2]),
+        data_s=at_lines(rows.line, lines, data_s), wait_s=at_lines(rows.line, lines, wait_s),
+        device_s=at_lines(rows.number, numbers, device_s),
     )  # fmt: skip
 
 
-def _table(records: Records, name: str, width: int, begin: float, end: float) -> np.ndarray:
-    if name not in records.tables and name not in records.table_rows:
-        return np.zeros((0, width))
-    table = records.table(name, width)
-    return table[(table[:, 0] >= begin) & (table[:, 0] < end)]
+def _columns(records: Records, name: str, width: int, begin: float, end: float) -> list[np.ndarray]:
+    """Of a table the rows between two lines."""
+    columns = records.table_columns(name, width)
+    first, last = np.searchsorted(columns[0], (begin, end))
+    return [column[first:last] for column in columns]
 
 
 def _middle(values: Floats) -> float | None:

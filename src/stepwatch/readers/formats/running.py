@@ -7,7 +7,8 @@ of a span that is long against the last digit of the clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -20,6 +21,12 @@ WHOLE_SECONDS = 0.5
 _KEPT = 1 - SMOOTHING
 _LONG = 100.0  # times the doubt of a clock: what it shows is then right to two digits
 _PRINTED = 0.02  # what the digits of a rate may hide over a span
+PIECE = 1 << 18
+"""Rows that are looked at together, where there may be millions."""
+
+
+def pieces(length: int) -> Iterator[slice]:
+    return (slice(begin, min(begin + PIECE, length)) for begin in range(0, length, PIECE))
 
 
 class Clock(NamedTuple):
@@ -110,10 +117,18 @@ def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
 def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     """As the step times, for many clocks; a pause is given by the row after which it was."""
     longest = np.maximum.reduceat(laps.elapsed_s, laps.begins)
-    elapsed = laps.elapsed_s + repeated(np.cumsum(longest) - longest, laps.lengths)  # as one clock that goes on
-    apart = {*laps.begins.tolist(), *(pause.at + 1 for pause in pauses)}
-    times = _differences(laps.number, elapsed, laps.error_s, {row + i for row in apart for i in (-1, 0)})
+    offsets = np.cumsum(longest) - longest  # as one clock that goes on
     begins, ends = laps.begins, laps.begins + laps.lengths
+    apart = {*begins.tolist(), *(pause.at + 1 for pause in pauses)}
+    times = np.empty(len(laps.number))
+    first = 0
+    while first < len(begins):  # some of the clocks together
+        last = max(int(np.searchsorted(begins, begins[first] + PIECE)), first + 1)
+        rows = slice(int(begins[first]), int(ends[last - 1]))
+        elapsed = laps.elapsed_s[rows] + repeated(offsets[first:last], laps.lengths[first:last])
+        fixed = {row + i - rows.start for row in apart if rows.start <= row <= rows.stop for i in (-1, 0)}
+        times[rows] = _differences(laps.number[rows], elapsed, laps.error_s[rows], fixed)
+        first = last
     times[begins] = laps.elapsed_s[begins] / np.where(laps.done > 0, laps.done, laps.number[begins])
     for lap in np.flatnonzero((laps.done == 0) & (laps.lengths > 1)).tolist():
         times[begins[lap]] = median(times[begins[lap] + 1 : ends[lap]])
@@ -260,19 +275,27 @@ def _smoothed(values: Floats, first: float) -> Floats:
 def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[int]) -> Floats:
     """Mean times between rows whose span is long against the doubts of its ends; the fixed rows end a span."""
     elapsed = np.maximum.accumulate(elapsed_s)
-    long_enough = np.maximum.accumulate(elapsed - _LONG * error_s)
-    # Numbers of Python without a list of them: there may be millions of rows.
-    following = np.maximum(np.searchsorted(long_enough, elapsed), np.arange(1, len(elapsed) + 1)).data
+    long_enough = elapsed - _LONG * error_s
+    np.maximum.accumulate(long_enough, out=long_enough)
+    followed = np.empty(len(elapsed), np.int32)  # there may be millions of rows
+    for rows in pieces(len(elapsed)):
+        followed[rows] = np.maximum(np.searchsorted(long_enough, elapsed[rows]), np.arange(rows.start, rows.stop) + 1)
+    del long_enough
+    following = followed.data  # numbers of Python without a list of them
     last = len(elapsed) - 1
-    anchors = [0]
+    anchors = array("q", [0])
     for goal in (*(row for row in sorted(fixed) if 0 < row < last), last):
         begun = len(anchors)
         while anchors[-1] < goal:
             anchors.append(following[anchors[-1]] if following[anchors[-1]] < goal else goal)
         if len(anchors) > begun + 1 and following[anchors[-2]] > goal:  # too short: joined to the one before
             del anchors[-2]
-    steps = np.maximum(np.diff(number[anchors]), 1)  # where another clock begins it is no difference
-    return np.concatenate(([np.nan], repeated(np.diff(elapsed[anchors]) / steps, np.diff(anchors))))
+    ends = np.frombuffer(anchors, np.int64)
+    steps = np.maximum(np.diff(number[ends]), 1)  # where another clock begins it is no difference
+    times = np.empty(len(elapsed))
+    times[0] = np.nan
+    times[1:] = repeated(np.diff(elapsed[ends]) / steps, np.diff(ends))
+    return times
 
 
 def _first(clock: Clock, times: Floats) -> float:
@@ -307,7 +330,10 @@ def processes(number: Ints, elapsed_s: Floats, announced: Sequence[int] = ()) ->
 
 def first_draws(number: Ints) -> Ints:
     """The rows at which a rising number is new: bars are drawn again and again."""
-    return np.flatnonzero(number > np.concatenate(([0], np.maximum.accumulate(number)[:-1])))
+    new = np.empty(len(number), bool)
+    new[:1] = number[:1] > 0
+    np.greater(number[1:], np.maximum.accumulate(number)[:-1], out=new[1:])
+    return np.flatnonzero(new)
 
 
 def in_one_piece(rows: Ints) -> Ints | slice:
@@ -319,7 +345,9 @@ def in_one_piece(rows: Ints) -> Ints | slice:
 
 def at_lines(lines: Ints | Floats, known: Ints | Floats, values: Floats) -> Floats:
     """Values of some lines, for these lines; nan where there is none."""
-    if not len(known) or values.strides == (0,):  # unknown throughout
+    if not len(known) or (values.strides == (0,) and np.isnan(values[0])):  # unknown throughout
         return np.broadcast_to(np.nan, len(lines))  # takes no memory
+    if len(known) == len(lines) and bool((known == lines).all()) and bool((known[1:] > known[:-1]).all()):
+        return values if values.dtype.kind == "f" else values.astype(np.float64)
     places = np.minimum(np.searchsorted(known, lines), len(known) - 1)
     return np.where(known[places] == lines, values[places], np.nan)

@@ -11,9 +11,9 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
-from stepwatch.readers.formats.running import Laps, lap_times
+from stepwatch.readers.formats.running import Laps, in_one_piece, lap_times, pieces
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -50,38 +50,48 @@ class _Timm(LineFormat):
             records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
 
     def finish(self, first_line: int, records: Records) -> None:
-        table = records.take_table(_LINES, 9)
-        table = table[np.isfinite(table[:, 1:5]).all(axis=1) & (table[:, 3] > 0) & (table[:, 4] <= LONGEST_TIME_S)]
-        done, total = table[:, 2], table[:, 3]
-        if not (done == total).any():  # else they are counted from 1
-            done += 1
-        epochs = Epochs.of(*table[:, :4].T)
-        epochs, _ = epochs.without_first_steps()
-        _, _, _, _, mean, rate, data, loss, stamps = table[epochs.rows].T
+        columns = records.take_columns(_LINES, 9)
+        known = np.logical_and.reduce([*map(np.isfinite, columns[1:5]), columns[3] > 0, columns[4] <= LONGEST_TIME_S])
+        columns = rows_of(columns, known)
+        if not (columns[2] == columns[3]).any():  # else they are counted from 1
+            columns[2] = columns[2] + 1
+        epochs, _ = Epochs.of(*columns[:4]).without_first_steps()
+        rows = in_one_piece(epochs.rows)
+        mean, rate, data, loss, stamps = (column[rows] for column in columns[4:])
+        del columns  # there may be millions of rows
         if not len(mean):
             return
-        exact, doubt = _by_rate(mean, rate)
-        first = epochs.done[epochs.begins]
-        laps = Laps(epochs.done, exact * epochs.done, doubt * epochs.done, epochs.begins, first)
-        waited = laps._replace(elapsed_s=data * epochs.done, error_s=np.float64(_DIGITS["time"]) * epochs.done)
+        laps = Laps(epochs.done, *_by_rate(mean, rate), epochs.begins, epochs.done[epochs.begins])
+        del mean, rate
+        for column in laps[1:3]:
+            column *= epochs.done
         times = lap_times(laps, [])
-        waits = lap_times(waited, []) if np.isfinite(data).all() else data
+        del laps
+        waits = data
+        if np.isfinite(data).all():
+            first = epochs.done[epochs.begins]
+            doubt = np.float64(_DIGITS["time"]) * epochs.done
+            waits = lap_times(Laps(epochs.done, data * epochs.done, doubt, epochs.begins, first), [])
         add_epochs(epochs, times, waits, loss, stamps, _passes(records.take_table(_PASSES, 4)), records)
         super().finish(first_line, records)
 
 
 def _by_rate(mean: Floats, rate: Floats) -> tuple[Floats, Floats]:
     """The mean of a step, from the images per second where these have more digits, and how far off it may be."""
-    digits = np.full(len(mean), _DIGITS["time"])
     known = np.isfinite(rate) & (rate > 0)
     slowest = int(np.argmax(np.where(known, mean, 0.0)))  # shows best how many images a step has
-    images = rate[slowest] * mean[slowest]
-    if not known.any() or images * digits[slowest] > 0.5 * mean[slowest]:
-        return mean, digits
-    finer = np.divide(round(images), rate, out=mean.copy(), where=known)
-    doubt = np.divide(_DIGITS["rate"] * finer, rate, out=digits.copy(), where=known)
-    use = (np.abs(finer - mean) <= digits + doubt) & (doubt < digits)  # a last batch may have fewer images
-    return np.where(use, finer, mean), np.where(use, doubt, digits)
+    images, digits = rate[slowest] * mean[slowest], _DIGITS["time"]
+    exact, doubts = mean.astype(np.float64), np.full(len(mean), digits)
+    if not known.any() or images * digits > 0.5 * mean[slowest]:
+        return exact, doubts
+    for rows in pieces(len(mean)):
+        own, per_s = mean[rows], rate[rows]
+        finer = np.divide(round(images), per_s, out=own.astype(np.float64), where=known[rows])
+        doubt = np.divide(_DIGITS["rate"] * finer, per_s, out=np.full(len(own), digits), where=known[rows])
+        use = (np.abs(finer - own) <= digits + doubt) & (doubt < digits)  # a last batch may have fewer images
+        np.copyto(exact[rows], finer, where=use)
+        np.copyto(doubts[rows], doubt, where=use)
+    return exact, doubts
 
 
 def _passes(table: np.ndarray) -> list[Pass]:

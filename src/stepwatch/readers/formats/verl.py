@@ -130,7 +130,7 @@ def _stamps(block: Block, rows: Ints, begins: Ints) -> Floats:
 
 def _complete(run: Run, told: Kinds, records: Records) -> Run:
     """The run with the parts of its steps."""
-    tables = {name.removeprefix(_PART): records.table(name, 2) for name in records.tables if name.startswith(_PART)}
+    tables = {name.removeprefix(_PART): records.table(name, 2) for name in [*records.tables] if name.startswith(_PART)}
     lines = run.iterations.line
     return replace(run, parts={name: at_lines(lines, *table.T) for name, table in tables.items()})
 

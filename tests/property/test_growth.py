@@ -25,6 +25,7 @@ from stepwatch.answers.from_logs import Known, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.readers import READERS, following, read, reading, records
 from stepwatch.readers.following import LiveReader
+from stepwatch.readers.formats import running
 from stepwatch.run import COLUMNS, Iterations, Run
 from stepwatch.sources import Source, normalise
 from stepwatch.watch import Live
@@ -146,6 +147,24 @@ def test_events_as_columns_are_what_they_are_one_by_one(monkeypatch: pytest.Monk
         assert tuple(one.checkpoints) == tuple(other.checkpoints)
         assert one.settings == other.settings
         assert np.array_equal(one.iterations.time_s, other.iterations.time_s, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_rows_that_are_made_in_pieces_are_what_they_are_at_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As of a log with more rows than are looked at together, in more than one block."""
+    text = normalise(a_log(name, 60).encode())
+    found: list[tuple[Run, ...]] = []
+    for size, block_bytes in ((running.PIECE, reading.BLOCK_BYTES), (7, 3000)):
+        monkeypatch.setattr(running, "PIECE", size)
+        monkeypatch.setattr(reading, "BLOCK_BYTES", block_bytes)
+        try:
+            found.append(read(Source("a.log", text), name))
+        except StepwatchError:
+            found.append(())
+    for one, other in zip(*found, strict=True):
+        assert tuple(one.evaluations) == tuple(other.evaluations)
+        for column in COLUMNS:
+            assert np.array_equal(getattr(one.iterations, column), getattr(other.iterations, column), equal_nan=True)
 
 
 def nanogpt_with_events(place: int) -> str:

@@ -168,7 +168,9 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
             if source.head(len(RECORD)) != RECORD:
                 return source
             if is_continued(source.head(READ_BYTES)):
-                source = source.holding(whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text))
+                source = source.holding(
+                    whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text)
+                )
             return _with_ranks(source, path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
         if is_run_directory(path):

@@ -174,7 +174,9 @@ def _with_results(parts: list[_Lines], before: list[_Line]) -> list[_Lines]:
     kinds: dict[str, list[_Line]] = {}
     for each in sorted((line for part in parts for line in part.rows()), key=LINE_OF):
         if each.kind == _BELOW:
-            above = [line for line in before if line.kind == _RESULTS or (line.kind.startswith(_EPOCHS) and line.starts)]
+            above = [
+                line for line in before if line.kind == _RESULTS or (line.kind.startswith(_EPOCHS) and line.starts)
+            ]
             if above and above[-1].starts:
                 numbered = above[-1]._replace(line=each.line, kind=_RESULTS, starts=0.0)
                 each = numbered._replace(took_s=each.took_s, loss=each.loss)
@@ -266,7 +268,11 @@ def finish(first_line: int, records: Records) -> None:
         totals = [told for told in totals if len(told[0].line) > 1 or int(told[0].line[0]) in starts]
     planned = [lines.take(lines.last > 0) for lines in kept.epochs]
     for run in runs:
-        above = [each.take(slice(row - 1, row)) for each in planned if (row := np.searchsorted(each.line, run.line[-1], "right"))]
+        above = [
+            each.take(slice(row - 1, row))
+            for each in planned
+            if (row := np.searchsorted(each.line, run.line[-1], "right"))
+        ]
         if above:
             last = max(above, key=lambda each: each.line[0]).last[0]
             value = max(int(last), int(run.epoch[-1]) + numbers)
@@ -413,7 +419,7 @@ def _next_starts(lines: _Lines, kept: _Kept) -> _Lines:
     Where no line has it, where the training is said to be over.
     """
     line, clock_s = (np.append(column[1:], np.nan) for column in (lines.line, lines.clock_s))
-    for row in np.flatnonzero(~(lines.epoch[:-1] < lines.epoch[1:])).tolist() + [len(line) - 1]:
+    for row in [*np.flatnonzero(~(lines.epoch[:-1] < lines.epoch[1:])).tolist(), len(line) - 1]:
         begin, end = math.nextafter(lines.line[row], math.inf), lines.line[row + 1] if row + 1 < len(line) else math.inf
         behind = [each.between(begin, end) for each in kept.epochs]
         own = [each.take(each.epoch == lines.epoch[row]).take(slice(-1, None)) for each in behind]

@@ -7,6 +7,7 @@ version 2 the bar of the epoch counted the batches of the validation as well.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +15,20 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import lightning_csv
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, at_lines, first_draws, lap_times
+from stepwatch.readers.formats.running import (
+    WHOLE_SECONDS,
+    Laps,
+    Pause,
+    at_lines,
+    first_draws,
+    groups,
+    in_one_piece,
+    lap_times,
+    pieces,
+)
 from stepwatch.readers.levers import LIGHTNING
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.records import OVER, Records, rows_of
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -129,11 +140,14 @@ class _Epochs(NamedTuple):
     ends: Ints
     of: Ints
     """For each drawing its epoch, counted from 0."""
+    number: np.ndarray
+    """Of each epoch, as it is printed."""
 
     @classmethod
-    def between(cls, turns: np.ndarray) -> _Epochs:
+    def between(cls, turns: np.ndarray, printed: np.ndarray) -> _Epochs:
         edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(turns) + 1]))
-        return cls(edges[:-1], edges[1:], repeated(np.arange(len(edges) - 1), np.diff(edges)))
+        of = repeated(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
+        return cls(edges[:-1], edges[1:], of, printed[edges[:-1]].astype(np.int64))
 
 
 class _Passes(NamedTuple):
@@ -150,43 +164,51 @@ class BarRows:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        bars = records.table("bar", 7)
-        if not np.isfinite(bars[:, 1:4]).all():
-            bars = bars[np.isfinite(bars[:, 1:4]).all(axis=1)]
-        self.line, self.epoch, self.drawn, self.total, self.elapsed, rate, digits = bars.T
+        columns = records.take_columns("bar", 7)
+        columns = rows_of(columns, np.logical_and.reduce([*map(np.isfinite, columns[1:4])]))
+        self.line, epoch, self.drawn, self.total, elapsed, rate, digits = columns
         unknown = self.total == 0
         if unknown.any():  # as long as the longest epoch that was seen
             self.total = np.where(unknown, self.drawn[unknown].max(), self.total)
-        self.seconds, self.errors = _since_start(self.drawn, self.elapsed, rate, digits)
-        # A bar that goes on in the middle of an epoch has a rate of what it drew itself.
-        apart = np.abs(self.drawn * rate - self.elapsed - WHOLE_SECONDS)
-        self.since_zero = apart <= 1 + _LITTLE * self.elapsed
-        losses = records.table("loss", 2)
-        self.losses = at_lines(self.line, losses[:, 0], losses[:, 1])
-        bars = records.table("val", 6)
+        length = len(self.line)
+        self.seconds, self.errors, self.since_zero = np.empty(length), np.empty(length), np.empty(length, bool)
+        for rows in pieces(length):
+            bars = self.drawn[rows], elapsed[rows], rate[rows], digits[rows]
+            self.seconds[rows], self.errors[rows] = _since_start(*bars)
+            # A bar that goes on in the middle of an epoch has a rate of what it drew itself.
+            apart = np.abs(bars[0] * bars[2] - bars[1] - WHOLE_SECONDS)
+            self.since_zero[rows] = apart <= 1 + _LITTLE * bars[1]
+        again = (np.diff(elapsed) < -1) & (np.diff(self.drawn) <= 0)
+        self.epochs = _Epochs.between((np.diff(epoch) != 0) | again, epoch) if length else None
+        del columns, epoch, elapsed, rate, digits  # there may be millions of drawings
+        self.losses = at_lines(self.line, *records.take_columns("loss", 2))
+        bars = records.take_table("val", 6)
         edges = np.concatenate(([0], np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1, [len(bars)]))
         first, last = bars[edges[:-1][: len(bars)]], bars[edges[1:][: len(bars)] - 1]
         seconds, _ = _since_start(*(last[:, column] for column in (1, 3, 4, 5)))
         self.passes = _Passes(first[:, 0], last[:, 0], first[:, 2], seconds)
 
     def add(self) -> None:
-        if not len(self.line):
+        epochs = self.epochs
+        if epochs is None:
             return
-        again = (np.diff(self.elapsed) < -1) & (np.diff(self.drawn) <= 0)
-        epochs = _Epochs.between((np.diff(self.epoch) != 0) | again)
         in_epoch = np.searchsorted(self.line[epochs.begins], self.passes.begin, side="right") - 1
         batches, kept = self._training_batches(epochs, in_epoch)
-        beyond = epochs.of * (self.drawn.max() + 1)  # so that numbers rise from epoch to epoch
         rows = np.flatnonzero(kept & (batches > 0))
-        rows = rows[first_draws((beyond[rows] + batches[rows]).astype(np.int64))]
+        del kept
+        some = in_one_piece(rows)
+        rows = rows[first_draws(self._positions(batches)[some])]
         if len(rows):
-            per_epoch = self.total[epochs.ends - 1] - np.maximum.reduceat(self.drawn - batches, epochs.begins)
+            most = np.maximum.reduceat(self.drawn - batches, epochs.begins) if batches is not self.drawn else 0
+            per_epoch = self.total[epochs.ends - 1] - most
             losses = self.losses
             if len(rows) < len(losses):  # put into the bar after the position: the last drawing of it has its own
-                rises = np.diff(np.maximum.accumulate(beyond + self.drawn)) > 0
+                rises = np.diff(np.maximum.accumulate(self._positions(self.drawn))) > 0
                 last = np.append(np.flatnonzero(rises), len(rises))
-                losses = losses[last[np.concatenate(([0], np.cumsum(rises)))[rows]]]
-            self._add_rows(epochs, in_epoch, rows, batches[rows].astype(np.int64), per_epoch, losses)
+                losses = losses[last[np.searchsorted(last, rows)]]
+            number = batches[in_one_piece(rows)].astype(np.int64)
+            del batches
+            self._add_rows(epochs, in_epoch, rows, number, per_epoch, losses)
         whole = self.records.iterations()
         saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
         places = np.searchsorted(whole.line, [save.line for save in saves]) - 1
@@ -201,10 +223,19 @@ class BarRows:
         if len(whole) and any(isinstance(event, Fact) and event.name == "stopped" for event in self.records.events):
             self.records.events.append(Fact(line=int(whole.line[-1]), name="max_iters", value=int(whole.number[-1])))
 
+    def _positions(self, batches: np.ndarray, part: slice = slice(None)) -> Ints:
+        """Numbers that rise from epoch to epoch."""
+        assert self.epochs is not None
+        positions = self.epochs.of[part].astype(np.int64)
+        positions *= int(self.drawn.max()) + 1
+        positions += batches[part].astype(np.int64)
+        return positions
+
     def _add_rows(
         self, epochs: _Epochs, in_epoch: Ints, rows: Ints, number: Ints, per_epoch: Floats, losses: Floats
     ) -> None:
-        begins = np.flatnonzero(np.diff(epochs.of[rows], prepend=-1))
+        some = in_one_piece(rows)
+        begins = np.flatnonzero(np.diff(epochs.of[some], prepend=-1))
         own = epochs.of[rows[begins]]  # there may be epochs without a row
         single = np.diff(begins, append=len(rows)) == 1
         first, second = number[begins], number[np.minimum(begins + 1, len(rows) - 1)]
@@ -213,13 +244,13 @@ class BarRows:
         above = any(isinstance(event, Fact) and event.line < self.line[0] for event in self.records.events)
         whole = self.since_zero[rows[begins]] & ((own > 0) | above)
         from_start = drawn_zero | (first <= 1) | single | (first <= second - first) | whole
-        laps = Laps(number, self.seconds[rows], self.errors[rows], begins, np.where(from_start, first, 0))
+        laps = Laps(number, self.seconds[some], self.errors[some], begins, np.where(from_start, first, 0))
         evaluated = self._evaluations(epochs, in_epoch, rows, own, begins)
         times = lap_times(laps, [Pause(row, took) for _, row, took in evaluated])
-        epoch = self.epoch[epochs.begins]
-        number = number + repeated(epoch[own] * per_epoch[own], laps.lengths).astype(np.int64)
-        lines = self.line[rows].astype(np.int64)
-        self.records.add_rows(number=number, time_s=np.maximum(times, 1e-6), loss=losses, line=lines)
+        epoch = epochs.number
+        number = number + repeated((epoch[own] * per_epoch[own]).astype(np.int64), laps.lengths)
+        lines = self.line[some] if self.line.dtype.kind == "i" else self.line[some].astype(np.int64)
+        self.records.add_rows(number=number, time_s=np.maximum(times, 1e-6, out=times), loss=losses, line=lines)
         self.records.events += [
             Evaluation(line=int(line), at=int(number[row]), took_s=took) for line, row, took in evaluated
         ]
@@ -250,7 +281,7 @@ class BarRows:
 
     def _training_batches(self, epochs: _Epochs, in_epoch: Ints) -> tuple[Floats, np.ndarray]:
         """The batches trained at each drawing of the bar, and which drawings are of training."""
-        batches, kept = self.drawn.copy(), np.ones(len(self.drawn), bool)
+        batches, kept = self.drawn, np.ones(len(self.drawn), bool)
         since = np.searchsorted(self.line, self.passes.begin, side="right")
         until = np.minimum(np.searchsorted(self.line, self.passes.end, side="right"), epochs.ends[in_epoch])
         for each in np.flatnonzero((since < until) & (in_epoch >= 0)).tolist():
@@ -258,6 +289,8 @@ class BarRows:
             above = self.drawn[begin:middle].max(initial=-1)
             if above < 0 or self.drawn[middle : until[each]].max() <= above:
                 continue  # a bar that counts training alone
+            if batches is self.drawn:
+                batches = self.drawn.astype(np.float64)
             drawn, validated = self.drawn[middle:end], self.passes.batches[each]
             validation = (drawn > above) & (drawn <= above + validated)
             kept[middle:end][validation] = False
@@ -280,25 +313,30 @@ class BarRows:
             found[row] = (line, row, earlier + took)
         first_row[in_epoch[known]] = -1  # what has a bar of its own is known
         # The bar of the epoch stands still meanwhile, and its clock has what the validation's own bar does not show.
-        level, last_drawing, longest = self._levels(epochs)
-        at = level[rows]
-        still, error = longest[at] - self.seconds[rows], 2 * self.errors[rows]
-        ends = self.line[last_drawing[at]]
-        for row, (line, _, took) in found.items():
-            if ends[row] > line and still[row] > took + error[row]:
-                found[row] = (line, row, float(still[row]))
-        long = still > np.maximum(0.1, 0.03 * self.seconds[rows])  # less is no validation
-        whole = (self.drawn[rows] == self.total[rows]) & (first_row[epochs.of[rows]] >= 0)
-        for row in np.flatnonzero(long & whole).tolist():
-            found[row] = (float(ends[row]), row, float(still[row]))
+        of_row = sorted(found)
+        for part in groups(epochs.begins, len(epochs.of)):
+            first, last = np.searchsorted(rows, (part.start, part.stop)).tolist()
+            own = rows[first:last]
+            last_drawing, longest = self._levels(part, own)
+            still, seconds = longest - self.seconds[own], self.seconds[own]
+            ends = self.line[last_drawing]
+            for row in of_row[bisect_left(of_row, first) : bisect_left(of_row, last)]:
+                line, _, took = found[row]
+                if ends[row - first] > line and still[row - first] > took + 2 * self.errors[rows[row]]:
+                    found[row] = (line, row, float(still[row - first]))
+            long = still > np.maximum(0.1, 0.03 * seconds)  # less is no validation
+            whole = (self.drawn[own] == self.total[own]) & (first_row[epochs.of[own]] >= 0)
+            for place in np.flatnonzero(long & whole).tolist():
+                found[first + place] = (float(ends[place]), first + place, float(still[place]))
         return list(found.values())
 
-    def _levels(self, epochs: _Epochs) -> tuple[Ints, Ints, Floats]:
-        """Drawings of one position of one epoch: the number of each, its last drawing, and its latest clock."""
-        position = np.maximum.accumulate(epochs.of * (self.drawn.max() + 1) + self.drawn)
-        begins = np.flatnonzero(np.diff(position, prepend=-1.0))
-        level = repeated(np.arange(len(begins)), np.diff(begins, append=len(position)))
-        return level, np.append(begins[1:], len(position)) - 1, np.maximum.reduceat(self.seconds, begins)
+    def _levels(self, part: slice, drawings: Ints) -> tuple[Ints, Floats]:
+        """Of some of the drawings of whole epochs: the last with the position of each, and the latest clock there."""
+        position = np.maximum.accumulate(self._positions(self.drawn, part))
+        begins = np.flatnonzero(np.diff(position, prepend=-1))
+        level = np.searchsorted(begins, drawings - part.start, side="right") - 1
+        longest = np.maximum.reduceat(self.seconds[part], begins)
+        return part.start + np.append(begins[1:], len(position))[level] - 1, longest[level]
 
 
 FORMAT = LightningFormat(

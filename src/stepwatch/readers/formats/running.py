@@ -29,6 +29,13 @@ def pieces(length: int) -> Iterator[slice]:
     return (slice(begin, min(begin + PIECE, length)) for begin in range(0, length, PIECE))
 
 
+def groups(begins: Ints, length: int) -> Iterator[slice]:
+    """Pieces of about that size that are made of whole parts, which begin at these rows."""
+    edges = np.append(begins, length)
+    some = edges[np.searchsorted(edges, np.arange(0, length, PIECE))]
+    return (slice(*edge) for edge in pairwise(dict.fromkeys([*some.tolist(), length])))
+
+
 class Clock(NamedTuple):
     """Rows of one process: rising numbers, and the seconds since its start at each."""
 
@@ -121,14 +128,13 @@ def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     begins, ends = laps.begins, laps.begins + laps.lengths
     apart = {*begins.tolist(), *(pause.at + 1 for pause in pauses)}
     times = np.empty(len(laps.number))
-    first = 0
-    while first < len(begins):  # some of the clocks together
-        last = max(int(np.searchsorted(begins, begins[first] + PIECE)), first + 1)
-        rows = slice(int(begins[first]), int(ends[last - 1]))
-        elapsed = laps.elapsed_s[rows] + repeated(offsets[first:last], laps.lengths[first:last])
-        fixed = {row + i - rows.start for row in apart if rows.start <= row <= rows.stop for i in (-1, 0)}
-        times[rows] = _differences(laps.number[rows], elapsed, laps.error_s[rows], fixed)
-        first = last
+    fixed = np.array(sorted({row + i for row in apart for i in (-1, 0)}))
+    for rows in groups(begins, len(times)):
+        own = slice(*np.searchsorted(begins, (rows.start, rows.stop)))
+        elapsed = laps.elapsed_s[rows] + repeated(offsets[own], laps.lengths[own])
+        first, last = np.searchsorted(fixed, (rows.start, rows.stop))
+        ends_of_spans = set((fixed[first:last] - rows.start).tolist())
+        times[rows] = _differences(laps.number[rows], elapsed, laps.error_s[rows], ends_of_spans)
     times[begins] = laps.elapsed_s[begins] / np.where(laps.done > 0, laps.done, laps.number[begins])
     for lap in np.flatnonzero((laps.done == 0) & (laps.lengths > 1)).tolist():
         times[begins[lap]] = median(times[begins[lap] + 1 : ends[lap]])

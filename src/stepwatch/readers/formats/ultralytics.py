@@ -16,7 +16,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import NOTHING, Untimed
-from stepwatch.readers.records import ANNOUNCED, OVER, Records
+from stepwatch.readers.records import ANNOUNCED, OVER, Records, rows_of
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -69,26 +69,28 @@ class _Ultralytics(LineFormat):
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
-        bars, ends = records.take_table(_BARS, 7), records.take_table(EPOCHS, 2)
+        bars, ends = records.take_columns(_BARS, 7), records.take_columns(EPOCHS, 2)
         lengths, totals = records.take_table(_LENGTHS, 2), records.take_table(_ENDS, 3)
-        known = np.isfinite(bars[:, :5]).all(axis=1) & (bars[:, 3] > 0)
-        bars, ends = bars[known], ends[known]
+        known = np.logical_and.reduce([*map(np.isfinite, bars[:5]), bars[3] > 0])
+        bars, ends = rows_of(bars, known), rows_of(ends, known)
         passes = records.take_table(_PASSES, 6)
         cuts = records.take_table(_CUTS, 2)
-        if not len(bars):
+        line, epoch, drawn, total = bars[:4]
+        if not len(line):
             if len(totals) or len(np.unique(cuts[:, 1])) > 1:  # it has trained: a header would say that it has not yet
                 records.events = [event for event in records.events if not (isinstance(event, Fact) and event.header)]
             return
         # Epochs from 0 have the last number of a length that is one more.
-        told = np.append(np.nan, lengths[:, 1])[np.searchsorted(lengths[:, 0], bars[:, 0])]
-        from_zero = bool((bars[:, 1] == 0).any() or (told == ends[:, 1] + 1).any())
-        bars[:, 1] -= not from_zero
-        records.keep(EPOCHS, ends[:, 0], ends[:, 1] + from_zero)
+        told = np.append(np.nan, lengths[:, 1])[np.searchsorted(lengths[:, 0], line)]
+        from_zero = bool((epoch == 0).any() or (told == ends[1] + 1).any())
+        del told
+        epoch = bars[1] = epoch - (not from_zero)
+        records.keep(EPOCHS, ends[0], ends[1] + from_zero)
         # A pass of the validation is what is drawn between two bars of training; the one behind the end is of the best
         # weights, and in no time that is printed.
-        before = np.searchsorted(bars[:, 0], passes[:, 0])
+        before = np.searchsorted(line, passes[:, 0])
         final = np.searchsorted(totals[:, 0], passes[:, 0]) > np.searchsorted(
-            totals[:, 0], np.append(-1.0, bars[:, 0])[before]
+            totals[:, 0], np.where(before > 0, line[before - 1], -1.0)
         )
         begins = np.diff(before, prepend=-1) > 0
         during = passes[begins & ~final]
@@ -97,29 +99,28 @@ class _Ultralytics(LineFormat):
         records.keep(_PASSES, *passes[~final].T)
         # An epoch that is validated has ended, where its last drawing was overwritten.
         cut = before[begins & ~final] - 1
-        cut = cut[(cut >= 0) & (bars[cut, 2] < bars[cut, 3]) & (bars[cut, 2] > 0)]
-        ended = bars[cut]
-        ended[:, 0] += 0.5
-        ended[:, 4] *= ended[:, 3] / ended[:, 2]
-        ended[:, 2] = ended[:, 3]
-        records.keep(_BARS, *np.concatenate((bars, ended)).T)
+        cut = cut[(cut >= 0) & (drawn[cut] < total[cut]) & (drawn[cut] > 0)]
+        records.tables[_BARS] = [tuple(bars)]
+        seconds = bars[4][cut] * (total[cut] / drawn[cut])
+        records.keep(_BARS, line[cut] + 0.5, epoch[cut], total[cut], total[cut], seconds, np.nan, np.nan)
+        del bars, ends, drawn
         BarRows(records).add()
         rows = records.iterations()
         told_patience = [event for event in records.events if isinstance(event, Fact) and event.name == "patience"]
         records.events += [
-            Fact(fact.line, "patience_iters", int(fact.value * bars[-1, 3])) for fact in told_patience if fact.value > 0
+            Fact(fact.line, "patience_iters", int(fact.value * total[-1])) for fact in told_patience if fact.value > 0
         ]
-        for line, epochs, hours in totals.tolist():
-            last = int(np.searchsorted(rows.line, line)) - 1
+        for at_line, epochs, hours in totals.tolist():
+            last = int(np.searchsorted(rows.line, at_line)) - 1
             if last < 0:
                 continue
             facts: dict[str, float] = {"max_iters": int(rows.number[last])}  # however many had been planned
             above = np.concatenate((lengths[:, 0], totals[:, 0]))
-            begun = above[above < line].max(initial=-1.0)
-            if len(np.unique(bars[(bars[:, 0] > begun) & (bars[:, 0] < line), 1])) == epochs:  # none is cut off
+            begun = above[above < at_line].max(initial=-1.0)
+            if len(np.unique(epoch[(line > begun) & (line < at_line)])) == epochs:  # none is cut off
                 facts["reported_s"] = hours * HOUR_S
             records.events += [Fact(int(rows.line[last]), name, value) for name, value in facts.items()]
-            behind = passes[final & (before == np.searchsorted(bars[:, 0], line))]
+            behind = passes[final & (before == np.searchsorted(line, at_line))]
             if len(behind):
                 at, took = int(rows.number[last]) + 1, float(behind[-1, 3])
                 records.events.append(Evaluation(line=int(behind[0, 0]), at=at, took_s=took))

@@ -222,9 +222,9 @@ class Records:
             if len(rows) > MANY_EVENTS:
                 self.keep(name, *np.array(rows, np.float64).T)
                 rows.clear()
-        for parts in self.tables.values():
-            if len(parts) > 1:
-                parts[:] = [_joined_columns(parts)]
+        for table in self.tables.values():
+            if len(table) > 1:
+                table[:] = [_joined_columns(table)]
         if len(self.events) > MANY_EVENTS:
             older, recent = self.events[:-_RECENT_EVENTS], self.events[-_RECENT_EVENTS:]
             for kind in (Evaluation, Checkpoint):

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, Reader
-from stepwatch.readers.records import LINE_OF, OVER, Records
+from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
@@ -160,7 +161,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     for part in parts:
         records.keep(part.kind, *part[1:])
     latest = (line for part in parts for line in part.take(slice(-2, None)).rows())
-    records.kept = sorted([*records.kept, *latest], key=LINE_OF)[-2:]
+    records.kept = sorted([*records.kept, *latest], key=itemgetter(0))[-2:]
     faults = [word for word in (b"Error", b"Interrupt", b"Traceback", b"Killed", b"CANCELLED") if word in text]
     for row in block.holding(block.filled, faults).tolist() if faults else ():
         bare, prefix = strip_prefix(block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace"))
@@ -172,7 +173,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 def _with_results(parts: list[_Lines], before: list[_Line]) -> list[_Lines]:
     """Results get the number that stands above; the save of the epoch may stand between the two."""
     kinds: dict[str, list[_Line]] = {}
-    for each in sorted((line for part in parts for line in part.rows()), key=LINE_OF):
+    for each in sorted((line for part in parts for line in part.rows()), key=itemgetter(0)):
         if each.kind == _BELOW:
             above = [
                 line for line in before if line.kind == _RESULTS or (line.kind.startswith(_EPOCHS) and line.starts)
@@ -395,7 +396,7 @@ def _counts(lines: _Lines) -> bool:
     """Whether the number rises by one from line to line, more often than it begins again."""
     rises = np.count_nonzero(lines.epoch[1:] == lines.epoch[:-1] + 1)
     again = np.count_nonzero(lines.epoch[1:] == lines.epoch[0])
-    return rises + again == len(lines.line) - 1 and rises > again
+    return bool(rises + again == len(lines.line) - 1 and rises > again)
 
 
 def _is_running(took_s: Floats) -> bool:

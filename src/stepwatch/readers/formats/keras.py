@@ -19,9 +19,9 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.running import WHOLE_SECONDS
+from stepwatch.readers.formats.running import WHOLE_SECONDS, in_one_piece, pieces
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
-from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records
+from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -131,27 +131,32 @@ class _Keras(LineFormat):
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
-        finals = _Finals(*records.take_table(_FINALS, len(_Finals._fields)).T)
-        epochs = _Epochs(*records.take_table(_HEADERS, len(_Epochs._fields)).T)
+        finals = _Finals(*records.take_columns(_FINALS, len(_Finals._fields)))
+        epochs = _Epochs(*records.take_columns(_HEADERS, len(_Epochs._fields)))
         late = records.take_table(_LATE, 4)
         if len(finals.line):
-            late = np.concatenate((late, np.array(finals).T[np.isnan(finals.val_loss)][:, [0, 1, 3, 4]]))
+            bare = np.isnan(finals.val_loss)
+            shown = (finals.line, finals.total, finals.time_s, finals.unit_s)
+            late = np.concatenate((late, np.stack([column[bare] for column in shown], axis=1)))
             rows, epoch = _one_of_each(finals, epochs)
-            full = np.union1d(finals.line, records.table(_FULL, 1)[:, 0])
+            (full,) = records.take_columns(_FULL, 1)
+            if not np.array_equal(full, finals.line):  # there may be millions
+                full = np.union1d(finals.line, full)
             # Where a full bar of evaluate or predict stands behind the last epoch of a fit, that fit has returned.
+            rows = in_one_piece(rows)
             own, fits = finals.line[rows], epochs.line[epochs.epoch == 1]
             for begin, end in zip(fits, np.append(fits[1:], np.inf), strict=False):
                 last = own[(own > begin) & (own < end)][-1:]
                 behind = full[(full > last) & (full < end)] if len(last) else last
                 if len(behind) and epochs.line[epochs.line < end][-1] < last[0]:  # no other epoch has begun
                     records.events += [Fact(int(behind[0]), name, True) for name in ("ended", OVER)]
+            del full, own
             finals = _Finals(*(column[rows] for column in finals))
             took_s = _validations(finals, late[np.argsort(late[:, 0], kind="stable")], records.table(_SAVES, 2)[:, 0])
-            known = ~np.isnan(took_s)
-            shorter = np.where(known, took_s, 0.0)
-            finals = finals._replace(
-                elapsed_s=finals.elapsed_s - shorter, time_s=finals.time_s - shorter / np.maximum(finals.total - 1, 1)
-            )
+            if not np.isnan(took_s).all():
+                shorter = np.where(np.isnan(took_s), 0.0, took_s)
+                time_s = finals.time_s - shorter / np.maximum(finals.total - 1, 1)
+                finals = finals._replace(elapsed_s=finals.elapsed_s - shorter, time_s=time_s)
             finals = _in_steps(finals, epochs, records)
             # A header that does not count on from the one before it begins a fit.
             begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
@@ -165,15 +170,15 @@ class _Keras(LineFormat):
             _add_events(finals, epoch, took_s, records)
             with_first = _add_rows(finals, epoch, records)
             # A fit of one row is given how many steps that row is about: no distance to another shows it.
-            fit = _fits(finals, epochs)
-            alone = (np.diff(fit, prepend=-1) != 0) & (np.diff(fit, append=fit[-1] + 1) != 0)
-            alone[with_first] = False
-            for row in np.flatnonzero(alone).tolist():
+            edges = np.searchsorted(finals.line, epochs.line[epochs.epoch == 1])
+            edges = np.concatenate(([0], edges, [len(finals.line)]))
+            alone = edges[:-1][np.diff(edges) == 1]
+            for row in sorted({*alone.tolist()}.difference(with_first.tolist())):
                 whole = epoch[row] == 1
                 name, value = ("mean_of_run", 1) if whole else ("log_interval", int(finals.total[row]))
                 records.events.append(Fact(line=int(finals.line[row]), name=name, value=value))
         for name, width in ((_SAVES, 2), (_OF_SAMPLES, 2), (_DRAWN, 3), (_FULL, 1)):
-            records.take_table(name, width)
+            records.take_columns(name, width)
 
 
 # --- from lines to epochs ---------------------------------------------------------------------------------------
@@ -184,20 +189,21 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
 
     Under a header the first bar is that of the fit; bars of other lengths, and later ones, are of evaluate and predict.
     """
-    above = np.searchsorted(epochs.line, finals.line) - 1
+    above = (np.searchsorted(epochs.line, finals.line) - 1).astype(np.int32)
     # A bar that is full before the validation shows what is left, 0 s, and is written again behind it.
     again = finals.elapsed_s == 0
     if again.any():
         again &= finals.time_s * finals.total >= 1
         again[:-1] &= (above[1:] == above[:-1]) & (finals.total[1:] == finals.total[:-1])
         again[-1:] = False
-    rows = np.flatnonzero(~again)
+    rows = np.flatnonzero(~again).astype(np.int32)
     headed = rows[above[rows] >= 0]
     headed = headed[np.diff(above[headed], prepend=-1) > 0]
     # The last epoch may have been broken off: what stands below its header is then of something else.
-    fit = np.cumsum(np.diff(epochs.epoch, prepend=np.inf) <= 0)[above[headed]]
-    first = np.searchsorted(fit, fit)
+    fit = np.cumsum(np.diff(epochs.epoch, prepend=np.inf) <= 0, dtype=np.int32)[above[headed]]
+    first = np.searchsorted(fit, fit).astype(np.int32)
     headed = headed[finals.total[headed] == finals.total[headed[first]]]
+    del fit, first
     bare = rows[above[rows] < 0]
     if len(bare) and len(headed):  # epochs of the fit that goes on below; others are of evaluate and predict
         bare = bare[finals.total[bare] == finals.total[headed[0]]]
@@ -214,6 +220,8 @@ def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats
 
     An epoch that saves has its checkpoint in the last mean as well: its validation is that of the others.
     """
+    if not len(late):
+        return np.broadcast_to(np.nan, len(finals.line))
     evaluated = ~np.isnan(finals.val_loss)
     place = np.searchsorted(late[:, 0], finals.line) - 1
     rows = np.concatenate((late, [[-1.0, np.nan, np.nan, np.nan]]))[place]
@@ -264,10 +272,10 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
 
 def _add_events(finals: _Finals, epoch: np.ndarray, took_s: Floats, records: Records) -> None:
     at = (epoch * finals.total).astype(np.int64)
-    known = ~np.isnan(finals.val_loss)
-    columns = {"at": at, "val_loss": finals.val_loss, "took_s": took_s, "stamp_s": finals.stamp_s}
-    own = {name: column[known] for name, column in columns.items()}
-    records.add_events(Evaluation, finals.line[known].astype(np.int64), **own)
+    columns = [finals.line, at, finals.val_loss, took_s, finals.stamp_s]
+    line, *own = rows_of(columns, ~np.isnan(finals.val_loss))
+    told = dict(zip(("at", "val_loss", "took_s", "stamp_s"), own, strict=True))
+    records.add_events(Evaluation, line.astype(np.int64), **told)
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
     records.add_events(Checkpoint, lines.astype(np.int64), at=(epochs * finals.total[after]).astype(np.int64))
@@ -278,28 +286,24 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
 
     The first step of a later epoch fills the pipeline again, as each epoch does: it is part of their mean.
     """
-    total, elapsed, time, unit = finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
+    begins = np.flatnonzero(np.diff(epoch, prepend=epoch[0]) != 1)
+    total, elapsed, time, unit = (column[begins] for column in _rates(finals))
     first = elapsed - time * (total - 1)
     doubt = WHOLE_SECONDS + unit / 2 * (total - 1)
-    slow = (np.diff(epoch, prepend=epoch[0]) != 1) & (total > 1) & (first > 2 * doubt) & (first > 10 * time)
-    for begin, end in pairwise([*np.flatnonzero(np.diff(epoch, prepend=epoch[0]) != 1).tolist(), len(epoch)]):
-        if end > begin + 1 and time[begin] > 1.1 * np.median(time[begin + 1 : end]) + unit[begin]:
-            slow[begin] = False  # such an epoch is warming up as a whole
-    # The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
-    # The time per step may leave out the first step, of which only is known that it took no less than nothing.
-    mean, half = elapsed / total, WHOLE_SECONDS / total
-    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
-    finer = np.where(unit / 2 < half, time, mean)
-    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
-    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
-    later = np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
-    time = np.where(slow, time, later)
-    slow = np.flatnonzero(slow)
-    columns = [finals.line.astype(np.int64), (epoch * total).astype(np.int64), time, finals.loss, finals.stamp_s]
+    notable = (total > 1) & (first > 2 * doubt) & (first > 10 * time)
+    for place, (begin, end) in enumerate(pairwise([*begins.tolist(), len(epoch)])):
+        if end > begin + 1 and time[place] > 1.1 * np.median(finals.time_s[begin + 1 : end]) + unit[place]:
+            notable[place] = False  # such an epoch is warming up as a whole
+    slow, first = begins[notable], first[notable]
+    times = np.empty(len(epoch))
+    for rows in pieces(len(epoch)):
+        times[rows] = _means(*(column[rows] for column in _rates(finals)))
+    times[slow] = finals.time_s[slow]
+    columns = [finals.line.astype(np.int64), (epoch * finals.total).astype(np.int64), times, finals.loss, finals.stamp_s]
     if len(slow):  # a first step stands before its epoch
         began = ((epoch[slow] - 1) * finals.total[slow]).astype(np.int64) + 1
         unknown = np.full(len(slow), np.nan)
-        firsts = (np.maximum(columns[0][slow] - 1, 0), began, first[slow], unknown, unknown)
+        firsts = (np.maximum(columns[0][slow] - 1, 0), began, first, unknown, unknown)
         columns = [np.concatenate(pair) for pair in zip(firsts, columns, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         columns = [column[order] for column in columns]
@@ -308,6 +312,23 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
         del named["stamp_s"]
     records.add_rows(**named)
     return slow
+
+
+def _rates(finals: _Finals) -> tuple[np.ndarray, ...]:
+    return finals.total, finals.elapsed_s, finals.time_s, finals.unit_s
+
+
+def _means(total: Floats, elapsed: Floats, time: Floats, unit: Floats) -> Floats:
+    """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
+
+    The time per step may leave out the first step, of which only is known that it took no less than nothing.
+    """
+    mean, half = elapsed / total, WHOLE_SECONDS / total
+    least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
+    finer = np.where(unit / 2 < half, time, mean)
+    both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
+    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
+    return np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
 
 
 FORMAT = _Keras(

@@ -8,7 +8,7 @@ version 2 the bar of the epoch counted the batches of the validation as well.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -146,7 +146,7 @@ class _Epochs(NamedTuple):
     @classmethod
     def between(cls, turns: np.ndarray, printed: np.ndarray) -> _Epochs:
         edges = np.concatenate(([0], np.flatnonzero(turns) + 1, [len(turns) + 1]))
-        of = repeated(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
+        of: Any = repeated(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
         return cls(edges[:-1], edges[1:], of, printed[edges[:-1]].astype(np.int64))
 
 
@@ -173,11 +173,12 @@ class BarRows:
         length = len(self.line)
         self.seconds, self.errors, self.since_zero = np.empty(length), np.empty(length), np.empty(length, bool)
         for rows in pieces(length):
-            bars = self.drawn[rows], elapsed[rows], rate[rows], digits[rows]
-            self.seconds[rows], self.errors[rows] = _since_start(*bars)
+            self.seconds[rows], self.errors[rows] = _since_start(
+                self.drawn[rows], elapsed[rows], rate[rows], digits[rows]
+            )
             # A bar that goes on in the middle of an epoch has a rate of what it drew itself.
-            apart = np.abs(bars[0] * bars[2] - bars[1] - WHOLE_SECONDS)
-            self.since_zero[rows] = apart <= 1 + _LITTLE * bars[1]
+            apart = np.abs(self.drawn[rows] * rate[rows] - elapsed[rows] - WHOLE_SECONDS)
+            self.since_zero[rows] = apart <= 1 + _LITTLE * elapsed[rows]
         again = (np.diff(elapsed) < -1) & (np.diff(self.drawn) <= 0)
         self.epochs = _Epochs.between((np.diff(epoch) != 0) | again, epoch) if length else None
         del columns, epoch, elapsed, rate, digits  # there may be millions of drawings
@@ -315,17 +316,17 @@ class BarRows:
         # The bar of the epoch stands still meanwhile, and its clock has what the validation's own bar does not show.
         of_row = sorted(found)
         for part in groups(epochs.begins, len(epochs.of)):
-            first, last = np.searchsorted(rows, (part.start, part.stop)).tolist()
-            own = rows[first:last]
-            last_drawing, longest = self._levels(part, own)
-            still, seconds = longest - self.seconds[own], self.seconds[own]
+            first, end = np.searchsorted(rows, (part.start, part.stop)).tolist()
+            drawings = rows[first:end]
+            last_drawing, longest = self._levels(part, drawings)
+            still, seconds = longest - self.seconds[drawings], self.seconds[drawings]
             ends = self.line[last_drawing]
-            for row in of_row[bisect_left(of_row, first) : bisect_left(of_row, last)]:
+            for row in of_row[bisect_left(of_row, first) : bisect_left(of_row, end)]:
                 line, _, took = found[row]
                 if ends[row - first] > line and still[row - first] > took + 2 * self.errors[rows[row]]:
                     found[row] = (line, row, float(still[row - first]))
             long = still > np.maximum(0.1, 0.03 * seconds)  # less is no validation
-            whole = (self.drawn[own] == self.total[own]) & (first_row[epochs.of[own]] >= 0)
+            whole = (self.drawn[drawings] == self.total[drawings]) & (first_row[epochs.of[drawings]] >= 0)
             for place in np.flatnonzero(long & whole).tolist():
                 found[first + place] = (float(ends[place]), first + place, float(still[place]))
         return list(found.values())

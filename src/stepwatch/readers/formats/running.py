@@ -130,8 +130,8 @@ def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
     times = np.empty(len(laps.number))
     fixed = np.array(sorted({row + i for row in apart for i in (-1, 0)}))
     for rows in groups(begins, len(times)):
-        own = slice(*np.searchsorted(begins, (rows.start, rows.stop)))
-        elapsed = laps.elapsed_s[rows] + repeated(offsets[own], laps.lengths[own])
+        some = slice(*np.searchsorted(begins, (rows.start, rows.stop)))
+        elapsed = laps.elapsed_s[rows] + repeated(offsets[some], laps.lengths[some])
         first, last = np.searchsorted(fixed, (rows.start, rows.stop))
         ends_of_spans = set((fixed[first:last] - rows.start).tolist())
         times[rows] = _differences(laps.number[rows], elapsed, laps.error_s[rows], ends_of_spans)

@@ -290,17 +290,19 @@ class _Marks:
         """The rows whose time holds those of the events of which the iterations are known."""
         numbers, lines = self.run.iterations.number, self.run.iterations.line
         found = np.zeros(len(numbers), bool)
-        known = ~np.isnan(column_of(events, "at"))
-        at, line = (column_of(events, name)[known].astype(np.int64) for name in ("at", "line"))
-        rows = rows_from(numbers, at)
-        inside = rows < len(numbers)
-        rows, at, line = rows[inside], at[inside], line[inside]
-        if self.run.timing in AVERAGES and not self.run.reordered:
-            # A mean holds all since the row before, and nothing that came after its own line.
-            rows = rows + (lines[rows] < line)
-            found[rows[rows < len(numbers)]] = True
-        else:
-            found[rows[numbers[rows] == at]] = True
+        places, line_of = column_of(events, "at"), column_of(events, "line")
+        for part in pieces(len(places)):
+            known = ~np.isnan(places[part])
+            at, line = (column[part][known].astype(np.int64) for column in (places, line_of))
+            rows = rows_from(numbers, at)
+            inside = rows < len(numbers)
+            rows, at, line = rows[inside], at[inside], line[inside]
+            if self.run.timing in AVERAGES and not self.run.reordered:
+                # A mean holds all since the row before, and nothing that came after its own line.
+                rows = rows + (lines[rows] < line)
+                found[rows[rows < len(numbers)]] = True
+            else:
+                found[rows[numbers[rows] == at]] = True
         return found & (not self.hold_most(found))
 
     def find_baseline(self) -> None:

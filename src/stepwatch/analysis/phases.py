@@ -426,7 +426,7 @@ class _Marks:
             return False, False
         number = int(run.iterations.number[self.first])
         if run.timing in AVERAGES:
-            if self.hold_most(np.isin(run.iterations.number, numbers_of(run.evaluations))):
+            if self.hold_most(_among(numbers_of(run.evaluations), run.iterations.number)):
                 return False, False
             return bool((column_of(run.evaluations, "at") <= number).any()), False
         told = bool((column_of(run.evaluations, "at") == number).any())
@@ -439,6 +439,17 @@ class _Marks:
 
 
 # --- what was not logged ----------------------------------------------------------------------------------------
+
+
+def _among(some: Ints, numbers: Ints) -> Mask:
+    """As np.isin(numbers, some) of two rising columns, which would sort both."""
+    found = np.zeros(len(numbers), bool)
+    for part in pieces(len(some)):
+        rows = rows_from(numbers, some[part])
+        inside = rows < len(numbers)
+        rows = rows[inside]
+        found[rows[numbers[rows] == some[part][inside]]] = True
+    return found
 
 
 def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged, int | None]:

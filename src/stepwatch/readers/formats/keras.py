@@ -138,12 +138,13 @@ class _Keras(LineFormat):
             bare = np.isnan(finals.val_loss)
             shown = (finals.line, finals.total, finals.time_s, finals.unit_s)
             late = np.concatenate((late, np.stack([column[bare] for column in shown], axis=1)))
-            rows, epoch = _one_of_each(finals, epochs)
+            own_rows, epoch = _one_of_each(finals, epochs)
+            rows = in_one_piece(own_rows)
+            del own_rows
             (full,) = records.take_columns(_FULL, 1)
             if not np.array_equal(full, finals.line):  # there may be millions
                 full = np.union1d(finals.line, full)
             # Where a full bar of evaluate or predict stands behind the last epoch of a fit, that fit has returned.
-            rows = in_one_piece(rows)
             own, fits = finals.line[rows], epochs.line[epochs.epoch == 1]
             for begin, end in zip(fits, np.append(fits[1:], np.inf), strict=False):
                 last = own[(own > begin) & (own < end)][-1:]
@@ -294,16 +295,22 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     for place, (begin, end) in enumerate(pairwise([*begins.tolist(), len(epoch)])):
         if end > begin + 1 and time[place] > 1.1 * np.median(finals.time_s[begin + 1 : end]) + unit[place]:
             notable[place] = False  # such an epoch is warming up as a whole
-    slow, first = begins[notable], first[notable]
+    slow: np.ndarray = begins[notable]
     times = np.empty(len(epoch))
     for rows in pieces(len(epoch)):
         times[rows] = _means(*(column[rows] for column in _rates(finals)))
     times[slow] = finals.time_s[slow]
-    columns = [finals.line.astype(np.int64), (epoch * finals.total).astype(np.int64), times, finals.loss, finals.stamp_s]
+    columns = [
+        finals.line.astype(np.int64),
+        (epoch * finals.total).astype(np.int64),
+        times,
+        finals.loss,
+        finals.stamp_s,
+    ]
     if len(slow):  # a first step stands before its epoch
         began = ((epoch[slow] - 1) * finals.total[slow]).astype(np.int64) + 1
         unknown = np.full(len(slow), np.nan)
-        firsts = (np.maximum(columns[0][slow] - 1, 0), began, first, unknown, unknown)
+        firsts = (np.maximum(columns[0][slow] - 1, 0), began, first[notable], unknown, unknown)
         columns = [np.concatenate(pair) for pair in zip(firsts, columns, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         columns = [column[order] for column in columns]

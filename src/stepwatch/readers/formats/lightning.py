@@ -327,8 +327,8 @@ class BarRows:
                     found[row] = (line, row, float(still[row - first]))
             long = still > np.maximum(0.1, 0.03 * seconds)  # less is no validation
             whole = (self.drawn[drawings] == self.total[drawings]) & (first_row[epochs.of[drawings]] >= 0)
-            for place in np.flatnonzero(long & whole).tolist():
-                found[first + place] = (float(ends[place]), first + place, float(still[place]))
+            for at in np.flatnonzero(long & whole).tolist():
+                found[first + at] = (float(ends[at]), first + at, float(still[at]))
         return list(found.values())
 
     def _levels(self, part: slice, drawings: Ints) -> tuple[Ints, Floats]:

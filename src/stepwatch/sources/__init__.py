@@ -22,7 +22,6 @@ from stepwatch.sources.contents import (
     is_event_file,
     is_sqlite,
     is_wandb_file,
-    lines_in,
     normalise,
     read_bytes,
 )
@@ -99,24 +98,24 @@ class Source:
                 yield rest
             return
         first = self.begin + line
-        for number, block in self.content.blocks(first):
+        for number, block, end in self.content.blocks(first):
             if number >= self.end:
                 return
-            last = place_of_line(block, self.end - number) if number + lines_in(block) > self.end else len(block)
+            last = place_of_line(block, self.end - number) if end > self.end else len(block)
             yield block[place_of_line(block, first - number) : last]
 
     def lines(self, numbers: Collection[int], longest: int) -> dict[int, str]:
         """The beginnings of these lines, where they are there."""
         found: dict[int, str] = {}
         block = self.content if isinstance(self.content, bytes) else b""
-        first = line = place = 0
+        line = place = end = 0
         for number in sorted(number for number in numbers if number >= 0):
-            if isinstance(self.content, Stored) and number >= first + lines_in(block):
-                first, block = self.content.block_with(number)
-                line, place = first, 0
+            if isinstance(self.content, Stored) and number >= end:
+                line, block, end = self.content.block_with(number)
+                place = 0
             line, place = number, place_of_line(block, number - line, place)
-            end = block.find(b"\n", place)
-            found[number] = block[place : end if end >= 0 else len(block)][:longest].decode("utf-8", "replace")
+            stop = block.find(b"\n", place)
+            found[number] = block[place : stop if stop >= 0 else len(block)][:longest].decode("utf-8", "replace")
         return found
 
     def part(self, begin: int, end: int | None = None) -> Source:

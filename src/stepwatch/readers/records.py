@@ -273,6 +273,8 @@ class Records:
             self._leave_out(int(rows.line[row]), name, getattr(rows, name)[row].item())
         for name, limits in _COLUMN_BOUNDS.items():
             column = getattr(rows, name)
+            if column.strides == (0,):  # unknown throughout
+                continue
             strange = ~(limits.mask(column) | np.isnan(column)) & (column != np.inf if name == "loss" else True)
             if strange.any():
                 changed[name] = np.where(strange, np.inf if name == "loss" else np.nan, column)

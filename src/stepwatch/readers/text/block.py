@@ -101,7 +101,8 @@ _ZEROS = np.uint64(0x3030303030303030)
 _PAST_NINE = np.uint64(0x7676767676767676)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _ONES = np.uint64(0x0101010101010101)
-_TENS = np.array([float(10**n) for n in range(23)])  # all that a float holds exactly
+_LARGEST_TEN = 22  # the last power of ten that a float holds exactly
+_TENS = np.array([float(10 ** min(n, _LARGEST_TEN)) for n in range(64)])
 _WHOLE_TENS = np.array([10 ** min(n, 18) for n in range(64)])
 _LOADS = 4  # of eight digits each
 _NAN, _INF = (np.uint64(int.from_bytes(word, "little")) for word in (b"nan", b"inf"))
@@ -140,14 +141,14 @@ def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = Fal
         power &= (count > 0) & (count < 8)
         at = at + power * (1 + signed_power + count)
         places = places + np.where(sign == ord("-"), exponent, -exponent) * power
-        down, up = np.clip(places, 0, len(_TENS) - 1), np.clip(-places, 0, len(_TENS) - 1)
+        down, up = np.clip(places, 0, _LARGEST_TEN), np.clip(-places, 0, _LARGEST_TEN)
         value = mantissa / _TENS[down] * _TENS[up]
     else:
-        value = mantissa / _TENS[np.minimum(places, len(_TENS) - 1)]
+        value = mantissa / _TENS[places]
     # One division or product of exact numbers is rounded as float() rounds; the others are few. A float holds 53 bits,
     # and 64 bits 18 digits.
-    doubtful = (mantissa >= 1 << 53) | (digits > 18) | (np.abs(places) >= len(_TENS))
-    if doubtful.any():
+    if digits.max(initial=0) > 15 or np.abs(places).max(initial=0) > _LARGEST_TEN:
+        doubtful = (mantissa >= 1 << 53) | (digits > 18) | (np.abs(places) > _LARGEST_TEN)
         rows = np.flatnonzero(doubtful & fits)
         spans = zip(begin[rows].tolist(), at[rows].tolist(), strict=True)
         value[rows] = [abs(float(block.text[first:end].replace(b",", b""))) for first, end in spans]
@@ -222,11 +223,15 @@ def eight_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:
     word = block.words[at] ^ _ZEROS
     past = ((word + _PAST_NINE) | word) & _HIGH_BITS  # the high bit of every byte that is no digit
     count = _bytes_below(past)
-    shift = (8 - count.astype(np.uint64)) << np.uint64(3)
-    word = np.where(count > 0, word << (shift & np.uint64(63)), 0)
-    word = (word * np.uint64(2561)) >> np.uint64(8)
-    word = ((word & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
-    word = ((word & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
+    word <<= (64 - 8 * count).view(np.uint64)  # by 64 it leaves nothing
+    word *= np.uint64(2561)
+    word >>= np.uint64(8)
+    word &= np.uint64(0x00FF00FF00FF00FF)
+    word *= np.uint64(6553601)
+    word >>= np.uint64(16)
+    word &= np.uint64(0x0000FFFF0000FFFF)
+    word *= np.uint64(42949672960001)
+    word >>= np.uint64(32)
     return word.view(np.int64), count
 
 

@@ -47,8 +47,9 @@ _DRAWINGS = bytes(range(128, 256))  # of a bar
 class Step(Protocol):
     """Something that stands next in all lines."""
 
-    name: str
-    """Of the value that it gives; empty for none."""
+    @property
+    def name(self) -> str:
+        """Of the value that it gives; empty for none."""
 
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats | None]:
         """Where it is there, the places behind it, and its values."""
@@ -73,7 +74,7 @@ class Figure:
 
     name: str
     kind: str
-    guarded: bool = False
+    guarded: bool = True
     """Nothing that follows shows where the number ends."""
 
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats]:
@@ -130,6 +131,26 @@ class End:
 
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
         return at == ends, at, None
+
+
+@dataclass(slots=True)
+class Spaced:
+    """One of these with any number of spaces before it."""
+
+    step: Literal | Figure | End
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats | None]:
+        if block.octets[at[0]] == ord(" "):
+            at = skip_spaces(block, at)
+        found = self.step.apply(block, at, ends)
+        if found[0].all():  # where the first line has no space the others mostly have none
+            return found
+        behind = skip_spaces(block, at)
+        return found if behind is at else self.step.apply(block, behind, ends)
 
 
 _FIGURES: dict[str, Callable[[Block, Ints], tuple[Mask, Ints, Floats]]] = {
@@ -200,14 +221,14 @@ class Shape(NamedTuple):
         ends = block.ends[lines]
         found = {} if stamps is None else {"stamp_s": stamps}
         for step in self.steps:
+            if not len(lines):
+                break
             fits, at, values = step.apply(block, at, ends)
             if values is not None and step.name:
                 found[step.name] = values
             if not fits.all():
                 lines, at, ends = lines[fits], at[fits], ends[fits]
                 found = {name: column[fits] for name, column in found.items()}
-                if not len(lines):
-                    break
         return lines, found
 
 
@@ -217,15 +238,22 @@ class _Steps:
     def __init__(self) -> None:
         self._steps: list[Step] = []
         self._letters = ""
+        self._figure: Figure | None = None  # behind which there are spaces at most
 
     def add(self, step: Step) -> None:
         letters, self._letters = self._letters.encode(), ""
-        if self._steps and isinstance(self._steps[-1], Figure):
-            follows = letters[:1]
-            ends = follows == b"," and self._steps[-1].kind == "cell"
-            self._steps[-1].guarded = not ends and (not follows or follows in b"0123456789.,eE")
-        self._steps += [Literal(letters[begin : begin + 8]) for begin in range(0, len(letters), 8)]
-        self._steps.append(step)
+        if self._figure is not None and letters.startswith(b","):
+            between_thousands = letters == b"," or letters[1:2].isdigit()
+            self._figure.guarded = self._figure.kind != "cell" and between_thousands
+        elif self._figure is not None and letters:
+            self._figure.guarded = letters[:1] in b"0123456789.eE"
+        for each in (*(Literal(letters[begin : begin + 8]) for begin in range(0, len(letters), 8)), step):
+            if isinstance(each, (Literal, Figure, End)) and self._steps and isinstance(self._steps[-1], Spaces):
+                self._steps[-1] = Spaced(each)
+            else:
+                self._steps.append(each)
+            if not isinstance(each, Spaces):
+                self._figure = each if isinstance(each, Figure) else None
 
     def add_text(self, text: str, fixed: int, follows: str = "") -> None:
         """Letters of the statement, as many as are fixed; of the others all but the figures.
@@ -244,7 +272,8 @@ class _Steps:
 
     def finished(self) -> list[Step]:
         self.add(Spaces())
-        return [*self._steps, End()]
+        self.add(End())
+        return self._steps
 
 
 _ENDS_OF_FIGURES = tuple(":;|])}")

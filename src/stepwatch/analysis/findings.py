@@ -326,11 +326,11 @@ def held_up_by(a: Analysis, rows: Ints, inside: Floats) -> np.ndarray:
 
 def levels(a: Analysis) -> Iterator[Finding]:
     """How the time of a normal iteration changed: in steps, from one to the next, gradually, at the beginning."""
-    schedules, change = a.run.traits.schedules, a.regimes.drift
+    schedules, change, spread_s = a.run.traits.schedules, a.regimes.drift, a.step_spread_s
     if len(a.regimes.regimes) > 1:
         yield change_of_level(a)
-    if a.step_spread_s is not None and a.regimes.regimes and not schedules and not a.run.traits.rounds_times:
-        yield from uneven_steps(a, *a.step_spread_s)
+    if spread_s is not None and a.regimes.regimes and not schedules and not a.run.traits.rounds_times:
+        yield from uneven_steps(a, *spread_s)
     if change is not None:
         facts = {"change": abs(change)}
         text = Message(
@@ -390,6 +390,9 @@ def change_of_level(a: Analysis) -> Finding:
 
 def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
     """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
+    most = 1.5  # p95 over p5; steady public runs stay below 1.3
+    if low <= 0 or high / max(low, 1e-9) <= most:
+        return
     rows, regimes = a.phases.normal, a.regimes.regimes
     times = chosen(a.run.iterations.time_s, rows)
     # Around the level of their stretch too: a run of two speeds is not uneven.
@@ -403,7 +406,7 @@ def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
 
     around = series(len(times), part)
     ratio = min(high / max(low, 1e-9), quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9))
-    if low > 0 and ratio > 1.5:  # p95 over p5; steady public runs stay below 1.3
+    if ratio > most:
         mid = weighted_median(times, a.phases.covers_of(rows))
         facts = {"low": low, "mid": mid, "high": high, "ratio": ratio}
         text = Message(

@@ -44,6 +44,8 @@ DRESSES: dict[str, Callable[[str], bytes]] = {
 def _everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(contents, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(contents, "_FEW", 700)
+    monkeypatch.setattr(contents, "_LAST_LINES", 200)
     monkeypatch.setattr(contents, "LONGEST_LINE", 20_000)
 
 

@@ -187,3 +187,14 @@ def test_the_first_lines_with_a_mark_are_found_whatever_digits_it_has() -> None:
     assert lines_behind(text, (b"bf8", b"16 at"), prefixes=False) == ["last bf8", "bf16 at last"]
     assert lines_behind(text, (b"bf16",), prefixes=False) == steps[:60]
     assert lines_behind(text, (b"bf32",)) == []
+
+
+@pytest.mark.parametrize(
+    "first", ["iter 1: loss 2, time 3 ms", "iter   1 : loss   2, time 3ms", "iter 1: loss 2, time 3ms  "]
+)
+def test_any_number_of_spaces_may_stand_where_the_statement_has_a_gap(first: str) -> None:
+    padded = "iter  {number}{pad}: loss  {loss}, time {time_ms}{pad}ms"
+    others = "iter 10: loss 4, time 5ms\niter     20   : loss      4,5, time 5ms\niter 30  : loss  4, time 5   ms   "
+    found = matched(f"{first}\n{others}", padded)
+    assert found[0] == {"number": 1.0, "loss": 2.0, "time_ms": 3.0}
+    assert {line: values["number"] for line, values in found.items()} == {0: 1.0, 1: 10.0, 3: 30.0}

@@ -333,7 +333,8 @@ def _checkpoints(kinds: Kinds, iterations: Iterations) -> Sequence[Checkpoint]:
         saves = saves.with_column("at", at)
     else:
         places = [None if place != place else int(place) for place in at.tolist()]
-        saves = tuple(save._replace(at=place) for save, place in zip(saves, places, strict=True))
+        placed = zip(saves, places, strict=True)
+        saves = tuple(save if save.at == place else save._replace(at=place) for save, place in placed)
     if bool((at[1:] > at[:-1]).all()) and not np.isnan(at[0]):
         return saves
     # Once by their iteration, those without one by their line.

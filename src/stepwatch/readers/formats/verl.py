@@ -61,8 +61,11 @@ class _Verl(LineFormat):
             if _PART_OF_STEP.fullmatch(name) and name not in _BESIDE
         }
         lines, stamp_s, tested, timed = numbers[rows], _stamps(block, rows, begins), ~np.isnan(testing), whole > 0
+        validated = np.zeros(len(rows), bool)
+        if b" - val" in block.text:
+            validated[:] = [b" - val" in line for line in block.lines(rows)]
         for kind, known, took_s in (
-            (Evaluation, tested | np.array([b" - val" in line for line in block.lines(rows)], bool), testing),
+            (Evaluation, tested | validated, testing),
             (Checkpoint, ~np.isnan(saving), saving),
         ):
             records.add_events(kind, lines[known], at=at[known], took_s=took_s[known], stamp_s=stamp_s[known])
@@ -102,9 +105,10 @@ def _figures(block: Block, begins: Ints, ends: Ints) -> dict[str, Floats]:
     places = colons + 1
     places[wrapped] = Until(ord("(")).apply(block, places[wrapped], ends[rows[wrapped]])[1] + 1
     fits, _, values = read_number(block, places)
-    names: dict[bytes, int] = {}
-    spans = zip(starts.tolist(), colons.tolist(), strict=True)
-    name = np.array([names.setdefault(block.text[start:end], len(names)) for start, end in spans], np.int64)
+    text = block.text
+    keys = [text[start:end] for start, end in zip(starts.tolist(), colons.tolist(), strict=True)]
+    names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    name = np.array([*map(names.__getitem__, keys)], np.int64)
     told = {}
     for key, number in names.items():
         own = fits & (name == number)
@@ -118,8 +122,10 @@ def _figures(block: Block, begins: Ints, ends: Ints) -> dict[str, Floats]:
 def _stamps(block: Block, rows: Ints, begins: Ints) -> Floats:
     """The clocks in front of the steps: all at once of those that begin alike."""
     heads: dict[bytes, list[int]] = {}
-    for place, (start, begin) in enumerate(zip(block.starts[rows].tolist(), begins.tolist(), strict=True)):
-        heads.setdefault(block.text[start:begin].translate(ONE_DIGIT), []).append(place)
+    starts, text = block.starts[rows], block.text
+    dressed = np.flatnonzero(begins > starts)
+    for place, start, begin in zip(dressed.tolist(), starts[dressed].tolist(), begins[dressed].tolist(), strict=True):
+        heads.setdefault(text[start:begin].translate(ONE_DIGIT), []).append(place)
     stamps = np.full(len(rows), np.nan)
     for head, places in heads.items():
         if b":" in head:

@@ -67,15 +67,19 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 	  --warmup_iters=20 --lr_decay_iters=200 --learning_rate=1e-3 --dropout=0.0 --init_from=scratch
 	$(BIN)/stepwatch explain $(TINY)/run.jsonl
 
-# Unit and property tests run in one process each, integration tests, which often wait, in three; style and types are
-# checked beside them. With pytest-xdist for all of them, each worker would collect all 8,000 tests and send every result
-# to the main process: a minute of CPU time. The output is grouped by part if make can do that. Bytecode may be written:
-# the tests start many interpreters.
-INTEGRATION := tests/integration -n 3 --dist loadfile
+# Each group runs in one process, with style and types beside them. With pytest-xdist each worker would collect all tests,
+# import torch for it, and send every result to the main process. The groups of integration tests take about as long as
+# each other; those of a group share a server, or what they import. The output is grouped by part if make can do that.
+# Bytecode may be written: the tests start many interpreters.
+INTEGRATION := $(wildcard tests/integration/test_*.py)
+PAGES := $(wildcard tests/integration/test_web*.py) $(addprefix tests/integration/test_,charts.py overview_page.py)
+TRAINING := $(wildcard tests/integration/test_recorder_*.py) $(addprefix tests/integration/test_,train.py run_command.py watching.py calibrate.py)
+REST := $(filter-out $(PAGES) $(TRAINING),$(INTEGRATION))
 LAWS := tests/property tests/corpus tests/house
 UNIT := tests/unit
+GROUPS := $(addprefix test-,PAGES TRAINING REST LAWS UNIT)
 test: setup frameworks browser  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
-	@$(MAKE) --no-print-directory --jobs --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) test-INTEGRATION test-LAWS test-UNIT lint
+	@$(MAKE) --no-print-directory --jobs --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(GROUPS) lint
 
 test-%:
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs $($*)

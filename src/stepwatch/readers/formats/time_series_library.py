@@ -7,16 +7,18 @@ the validation. Several trainings often share a log.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch import bounds
 from stepwatch.messages import Message
-from stepwatch.readers.formats.running import median
+from stepwatch.readers.formats.running import in_one_piece, median, pieces
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.records import OVER, Records, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -30,63 +32,85 @@ _SPEED = Line("{pad}speed: {mean_s:decimal}s/iter; left time: {left_s:decimal}s"
 _COST = Line("{any}Epoch: {epoch:int} cost time: {cost_s:decimal}")
 _SAVED = Line("{any}Validation loss decreased ({any}Saving model")
 _BEGUN = Line("{any}start training : ", header=True, sets={"begun": "training"})
-_ROWS = "rows"
-_NAMES = ("epoch", "done", "steps", "loss", "val_loss", "mean_s", "left_s", "cost_s", "saved")
+_PLACES, _ENDS, _SPEEDS, _COSTS, _SAVES = "places", "ends", "speeds", "costs", "saves"
+_COLUMNS = {
+    _PLACES: ("epoch", "done", "loss"), _ENDS: ("epoch", "steps", "loss", "val_loss"), _SPEEDS: ("mean_s", "left_s"),
+    _COSTS: ("epoch", "cost_s"), _SAVES: (),
+}  # fmt: skip
+"""What lines of each kind show, behind their numbers."""
 
 
 class _Told(NamedTuple):
-    """What the lines show, as columns; nan for all that a line does not show."""
+    """What the lines of each kind show, as columns by line."""
 
-    line: Floats
-    epoch: Floats
-    done: Floats
-    steps: Floats
-    loss: Floats
-    val_loss: Floats
-    mean_s: Floats
-    left_s: Floats
-    cost_s: Floats
-    saved: Floats
+    places: list[np.ndarray]
+    ends: list[np.ndarray]
+    speeds: list[np.ndarray]
+    costs: list[np.ndarray]
+    saves: list[np.ndarray]
+
+    def between(self, begin: float, end: float) -> _Told:
+        def part(table: list[np.ndarray]) -> list[np.ndarray]:
+            rows = slice(*np.searchsorted(table[0], (begin, end)))
+            return [column[rows] for column in table]
+
+        return _Told(*map(part, self))
 
 
 class _TimeSeries(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        records.keep(_ROWS, lines, *(found.get(name, np.nan) for name in _NAMES))
+        name = _PLACES if "done" in found else _ENDS
+        records.keep(name, lines, *(found.get(column, np.nan) for column in _COLUMNS[name]))
 
     def finish(self, first_line: int, records: Records) -> None:
-        table = records.take_table(_ROWS, len(_Told._fields))
-        told = _Told(*table.T)
+        told = _Told(*(records.take_columns(name, 1 + len(columns)) for name, columns in _COLUMNS.items()))
         headers = [event.line for event in records.events if isinstance(event, Fact) and event.header]
-        starts = dict(zip(np.searchsorted(told.line, headers).tolist(), headers, strict=True))
-        counts = (told.done > 0) | (told.steps > 0)
-        level = 1.0
-        for row, (epoch, counted) in enumerate(zip(told.epoch.tolist(), counts.tolist(), strict=True)):
-            if row == 0 or row in starts or epoch < level:
-                starts.setdefault(row, int(told.line[row]))
+        starts = _starts(told, headers)
+        first = min((int(table[0][0]) for table in told if len(table[0])), default=-1)
+        for begin, end in pairwise([-math.inf, *starts, math.inf]):
+            if _add_training(told.between(begin, end), records) and begin > first:
+                records.events.append(Fact(int(begin), "process", int(begin), header=True))
+
+
+def _starts(told: _Told, headers: list[int]) -> list[int]:
+    """The lines from which on it is another training: those that say so, and where the epochs fall back."""
+    starts, level, begins = [], 1.0, True
+    last = max([*headers, *(int(table[0][-1]) for table in told if len(table[0]))], default=-1)
+    for lines in pieces(last + 1):  # lists of numbers take much memory
+        part = told.between(lines.start, lines.stop)
+        rows = [(line, math.nan, False, True) for line in headers if lines.start <= line < lines.stop]
+        for table, counts in ((part.places, part.places[2] > 0), (part.ends, part.ends[2] > 0), (part.costs, None)):
+            counted = np.zeros(len(table[0]), bool) if counts is None else counts
+            columns = (column.tolist() for column in (table[0], table[1], counted))
+            rows += [(*row, False) for row in zip(*columns, strict=True)]
+        for line, number, is_counted, says_so in sorted(rows, key=itemgetter(0)):
+            if says_so or (number < level and not begins):
+                starts.append(int(line))
                 level = 1.0
-            level = epoch if counted else level
-        begins = sorted(row for row in starts if row < len(table))
-        for begin, end in pairwise([*begins, len(table)]):
-            if _add_training(_Told(*table[begin:end].T), records) and begin:
-                records.events.append(Fact(starts[begin], "process", starts[begin], header=True))
+            level = number if is_counted else level
+            begins = says_so
+    return starts
 
 
 def _add_training(told: _Told, records: Records) -> bool:
     """The rows and events of one training; whether there are any."""
-    line = told.line.astype(np.int64)
+    place_line, _, place_done, place_loss = rows_of(told.places, told.places[2] > 0)
+    speed_line, mean_s, eta_s = rows_of(told.speeds, told.speeds[1] > 0)
+    end_line, _, end_steps, end_loss, val_loss = rows_of(told.ends, told.ends[2] > 0)
+    cost_line, _, cost_s = rows_of(told.costs, told.costs[2] > 0)
     # What is printed of some iterations stands on two lines.
-    pairs = np.flatnonzero((told.done > 0) | (told.mean_s > 0))
-    pairs = np.stack((pairs[:-1], pairs[1:]))
-    places, speeds = pairs[:, (told.done[pairs[0]] > 0) & (told.mean_s[pairs[1]] > 0)]
-    done, means = told.done[places], told.mean_s[speeds]
-    ends = np.flatnonzero(told.steps > 0)
-    lap = np.searchsorted(ends, speeds)  # the epoch of each, counted from 0
-    ended = np.arange(len(ends) + (lap[-1:] == len(ends)).sum()) < len(ends)  # the last one may go on
-    steps = np.append(told.steps[ends], done[-1:])[: len(ended)]
-    offset = np.append(0.0, np.cumsum(told.steps[ends]))
-    costs = np.flatnonzero(told.cost_s > 0)
-    cost = np.full(len(ends) + 1, np.nan)
-    cost[np.searchsorted(ends, costs)] = told.cost_s[costs]
+    behind = np.searchsorted(speed_line, place_line)
+    next_place, next_speed = np.append(place_line[1:], np.inf), np.append(speed_line, np.inf)[behind]
+    pairs = np.flatnonzero(next_speed < next_place)
+    places, speeds = in_one_piece(pairs), in_one_piece(behind[pairs])
+    del behind, next_place, next_speed, pairs  # there may be millions of lines
+    done, means = place_done[places], mean_s[speeds]
+    lap = np.searchsorted(end_line, speed_line[speeds])  # the epoch of each, counted from 0
+    ended = np.arange(len(end_line) + (lap[-1:] == len(end_line)).sum()) < len(end_line)  # the last one may go on
+    steps = np.append(end_steps, done[-1:])[: len(ended)]
+    offset = np.append(0.0, np.cumsum(end_steps, dtype=np.float64))
+    cost = np.full(len(end_line) + 1, np.nan)
+    cost[np.searchsorted(end_line, cost_line)] = cost_s
     cost = cost[: len(ended)]
     count = np.bincount(lap, minlength=len(steps))
     first = np.cumsum(count) - count
@@ -108,32 +132,34 @@ def _add_training(told: _Told, records: Records) -> bool:
             seen_s = means[above : above + 1] if not ends_later[row - 1] and known[above] else rest[row - 1 : row]
         rest[row] = cost[row] / steps[row] if cost[row] > 0 else median(seen_s) if len(seen_s) else np.nan
     left_s = np.where(steps > shown, (steps - shown) * rest, 0.0)
-    took_s = np.full(len(ends) + 1, np.nan)
+    took_s = np.full(len(end_line) + 1, np.nan)
     later = np.flatnonzero(held & (np.arange(len(steps)) > 0))
     took_s[later - 1] = covers[first[later]] * (means[first[later]] - rest[later]) - left_s[later - 1]
-    own_ends = ends[ends_later[: len(ends)]]
+    own_ends = ends_later[: len(end_line)]
     columns = {
-        "line": np.concatenate((line[places], line[own_ends])),
-        "number": np.concatenate((offset[lap] + done, offset[1:][ends_later[: len(ends)]])).astype(np.int64),
+        "line": np.concatenate((place_line[places], end_line[own_ends])).astype(np.int64),
+        "number": np.concatenate((offset[lap] + done, offset[1:][own_ends])).astype(np.int64),
         "time_s": np.concatenate((np.where(known, means, rest[lap]), rest[ends_later])),
-        "loss": np.concatenate((told.loss[places], told.loss[own_ends])),
+        "loss": np.concatenate((place_loss[places], end_loss[own_ends])),
     }
     timed = columns["time_s"] > 0
     if not timed.any():
         return False
-    records.add_rows(**{name: column[timed] for name, column in columns.items()})
-    took_s = np.where(took_s > 0, took_s, np.nan)[: len(ends)]
+    first_line = int(columns["line"][timed].min())
+    records.add_rows(**dict(zip(columns, rows_of([*columns.values()], timed), strict=True)))
+    del columns, known, covers, rest, count, first
+    took_s = np.where(took_s > 0, took_s, np.nan)[: len(end_line)]
     at = offset.astype(np.int64)
-    records.add_events(Evaluation, line[ends], at=at[1:], val_loss=told.val_loss[ends], took_s=took_s)
-    saves = np.flatnonzero(told.saved > 0)
-    records.add_events(Checkpoint, line[saves], at=at[np.searchsorted(ends, saves)])
-    planned = offset[lap] + done - 1 + told.left_s[speeds] / means
-    planned = planned[(told.left_s[speeds] >= 0) & bounds.ITERATION.mask(planned)]
+    records.add_events(Evaluation, end_line, at=at[1:], val_loss=val_loss, took_s=took_s)
+    (saves,) = told.saves
+    records.add_events(Checkpoint, saves, at=at[np.searchsorted(end_line, saves)])
+    planned = offset[lap] + done - 1 + eta_s[speeds] / means
+    planned = planned[(eta_s[speeds] >= 0) & bounds.ITERATION.mask(planned)]
     if len(planned):
         end = median(planned)
-        epochs = end / told.steps[ends[-1]] if len(ends) else np.nan
-        last = int(round(epochs) * told.steps[ends[-1]]) if epochs >= 0.5 else round(end)
-        records.events.append(Fact(int(columns["line"][timed].min()), "max_iters", last))
+        epochs = end / end_steps[-1] if len(end_steps) else np.nan
+        last = int(round(epochs) * end_steps[-1]) if epochs >= 0.5 else round(end)
+        records.events.append(Fact(first_line, "max_iters", last))
     return True
 
 
@@ -160,8 +186,9 @@ Validation loss decreased (inf --> 1.012346).  Saving model ...
         Line("{any}\\>testing : ", sets={"ended": "by plan", OVER: "*"}),
     ),
     tables=(
-        Kept(_ROWS, (_SPEED, _COST), _NAMES),
-        Kept(_ROWS, (_SAVED,), tuple(1.0 if name == "saved" else name for name in _NAMES)),
+        Kept(_SPEEDS, (_SPEED,), _COLUMNS[_SPEEDS]),
+        Kept(_COSTS, (_COST,), _COLUMNS[_COSTS]),
+        Kept(_SAVES, (_SAVED,)),
     ),
     events_first=False,
     traits=Traits(may_evaluate=True, shows_events=True, levers=Levers(

@@ -18,15 +18,16 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, Reader
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.records import LARGEST_KEPT, Records, rows_of
 from stepwatch.readers.text.cells import PIECE_BYTES, read_cells
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits
+from stepwatch.run import Evaluation, Fact, Ints, Timing, Traits
 
 _HEADER = Pattern(
     rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}", holds=(b"train/", b"metrics/")
 )
 _NAMES = Pattern(rb"epoch *,")
 _PADDING = re.compile(rb"(?m)^ +| +$| *(,) *")
+_ROWS = "rows"
 _ROW = Pattern(rb"(?m)^ *\d{1,7} *,[-+\d.,eEnaif ]{1,4000}$")
 
 
@@ -37,25 +38,30 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    records.held += text
+    """The rows below the last header, which may stand in another block, and may stand there again.
+
+    As where somebody put two files together.
+    """
+    named = [(text.rfind(b"\n", 0, found.start()) + 1, found.start()) for found in _NAMES.finditer(text)]
+    headers = [begin for begin, end in named if not text[begin:end].strip(b" ")]
+    for begin, end in pairwise(dict.fromkeys((0, *headers, len(text)))):
+        body = begin
+        if begin in headers:
+            body = text.find(b"\n", begin, end) + 1 or end
+            records.kept = [text[begin:body].strip(b"\n")]
+        for header in records.kept:
+            _keep_rows(header, text[body:end], first_line + text.count(b"\n", 0, body), records)
 
 
 def finish(first_line: int, records: Records) -> None:
-    """A header may stand there again, where somebody put two files together."""
-    text, records.held = records.held, b""
-    named = [(text.rfind(b"\n", 0, found.start()) + 1, found.start()) for found in _NAMES.finditer(text)]
-    headers = [begin for begin, end in named if not text[begin:end].strip(b" ")]
-    tables = [np.zeros((0, 5))]
-    for begin, end in pairwise([*headers, len(text)]):
-        tables.append(_rows(text[begin:end], text.count(b"\n", 0, begin)))
-    line, epoch, clock, loss, validated = np.concatenate(tables).T
-    epoch, clock, loss = (np.where(np.abs(column) <= LARGEST_KEPT, column, np.nan) for column in (epoch, clock, loss))
+    line, epoch, clock, loss, validated = records.take_columns(_ROWS, 5)
+    records.kept = []
     known = np.isfinite(epoch)
-    known[known] = first_of_each(epoch[known], clock[known], loss[known])
-    line, epoch, clock, loss, validated = (column[known] for column in (line, epoch, clock, loss, validated))
+    known[known] = first_of_each(*rows_of([epoch, clock, loss], known))
+    line, epoch, clock, loss, validated = rows_of([line, epoch, clock, loss, validated], known)
     if not len(line):
         return
-    epoch = epoch + (epoch == 0).any()
+    epoch = epoch + int((epoch == 0).any())
     starts = np.flatnonzero((np.diff(clock, prepend=np.inf) <= 0) | (np.diff(epoch, prepend=np.inf) <= 0))
     times = np.diff(clock, prepend=0.0)
     times[starts] = clock[starts]
@@ -66,23 +72,23 @@ def finish(first_line: int, records: Records) -> None:
     records.events += [
         lone_row(line[row], epoch[row], 1.0) for row, end in zip(starts.tolist(), ends, strict=True) if end == row + 1
     ]
+    times /= np.maximum(apart, 1.0, out=apart)
+    del apart, clock  # there may be millions of rows
     number, lines = epoch.astype(np.int64), line.astype(np.int64)
-    rows = validated > 0
-    records.add_events(Evaluation, lines[rows], at=number[rows])
+    at_line, at = rows_of([lines, number], validated > 0)
+    records.add_events(Evaluation, at_line, at=at)
     loss = np.where(np.isnan(loss), np.inf, loss)
-    records.add_rows(number=number, time_s=times / np.maximum(apart, 1.0), loss=loss, line=lines)
+    records.add_rows(number=number, time_s=times, loss=loss, line=lines)
 
 
-def _rows(text: bytes, first_line: int) -> Floats:
+def _keep_rows(header: bytes, body: bytes, line: int, records: Records) -> None:
     """Line, epoch, clock, loss and whether it was validated, of the rows below a header."""
-    header, _, body = text.partition(b"\n")
     names = [name.strip() for name in header.split(b",")]
     losses = [at for at, name in enumerate(names) if name.startswith(b"train/") and name.endswith(b"loss")]
     clock_at = names.index(b"time") if b"time" in names else None
     validates = any(name.startswith((b"val/", b"metrics/")) for name in names)
     wanted = [0, *losses, *([clock_at] if clock_at is not None else [])]
-    found = [np.zeros((0, 5))]
-    begin, line = 0, first_line + 1
+    begin = 0
     while begin < len(body):
         end = body.find(b"\n", begin + PIECE_BYTES) + 1 or len(body)
         piece = body[begin:end]
@@ -98,9 +104,8 @@ def _rows(text: bytes, first_line: int) -> Floats:
         nothing = np.full(len(cells), np.nan)
         loss = sum((cells[:, at] for at in losses), np.zeros(len(cells))) if losses else nothing
         clock = cells[:, clock_at] if clock_at is not None else nothing
-        found.append(np.stack((lines, cells[:, 0], clock, loss, np.full(len(cells), float(validates))), axis=1))
+        records.keep(_ROWS, lines, cells[:, 0], clock, loss, float(validates))
         begin, line = end, line + body.count(b"\n", begin, end)
-    return np.concatenate(found)
 
 
 def _number(cell: bytes) -> float:

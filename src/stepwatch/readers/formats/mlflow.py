@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +26,9 @@ _STARTS = Pattern(rb"\n\d{13} ")  # found much quicker than by the beginnings of
 _PARAMETER = Pattern(rb"(?m)^param (?P<name>\S{1,250}) (?P<value>[^\n]{0,250})$")
 
 
+_VALUES = "values"
+
+
 def sniff(head: bytes) -> float:
     if not _STARTS.search(b"\n" + head):
         return 0.0
@@ -34,32 +36,38 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    records.held += text
-
-
-class _Values(NamedTuple):
-    ms: Ints
-    step: Ints
-    name: Ints
-    """Its place among the names."""
-    value: Floats
-    names: list[str]
+    """Values go into a table; the names that they have, and the parameters, are kept."""
+    if not records.kept:
+        records.kept = [{}, {}]
+    names, config = records.kept
+    for found in _PARAMETER.finditer(text):
+        config[found["name"].decode("utf-8", "replace")] = _plain(found["value"].decode("utf-8", "replace"))
+    columns = _values(text, first_line, names)
+    records.tables.setdefault(_VALUES, []).append(tuple(map(_narrow, columns)))
 
 
 def finish(first_line: int, records: Records) -> None:
-    text, records.held = records.held, b""
-    config: dict[str, object] = {}
-    for found in _PARAMETER.finditer(text):
-        config[found["name"].decode("utf-8", "replace")] = _plain(found["value"].decode("utf-8", "replace"))
-    values = _values(text)
-    order = np.lexsort((values.step, values.ms))
-    ms, step, name = (column[order] for column in values[:3])
-    value, names = values.value[order], values.names
+    known, config = records.kept or ({}, {})
+    records.kept = []
+    # Of one file alone the name is not known.
+    names = [(name or b"loss").decode("utf-8", "replace") for name in known]
+    _, ms, step, name, value = records.take_columns(_VALUES, 5)
+    rises = (ms[1:] > ms[:-1]) | ((ms[1:] == ms[:-1]) & (step[1:] >= step[:-1]))
+    if not rises.all():
+        order = np.lexsort((step, ms))
+        ms, step, name, value = (column[order] for column in (ms, step, name, value))
+        del order  # there may be millions of values
+    del rises
     if counts_by_steps(names, config) and _are_different(ms, step, name):
-        first = np.unique(name, return_index=True)[1]
-        tags = name[np.sort(first)]  # as they come
-        tag = np.argsort(tags)[np.searchsorted(np.sort(tags), name)]
-        add_scalars(Scalars([names[i] for i in tags], tag, step, ms / 1e3, value), config, None, records)
+        first = np.full(len(names), len(name))
+        first[name[::-1]] = np.arange(len(name))[::-1]  # of several the last counts
+        tags = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(name))]  # as they come
+        place = np.zeros(len(names), np.int32)
+        place[tags] = np.arange(len(tags))
+        tag = place[name]
+        scalars = Scalars([names[i] for i in tags], tag, step, ms / 1e3, value)
+        del ms, step, name, value, tag
+        add_scalars(scalars, config, None, records)
         return
     rows: dict[tuple[int, int], dict[str, object]] = {}
     for at_ms, at, place, number in zip(*(column.tolist() for column in (ms, step, name, value)), strict=True):
@@ -69,6 +77,8 @@ def finish(first_line: int, records: Records) -> None:
 
 def _are_different(*columns: Ints) -> bool:
     """Whether no two rows are equal."""
+    if bool((columns[0][1:] > columns[0][:-1]).all()):
+        return True
     order = np.lexsort(columns)
     again = np.ones(max(len(order) - 1, 0), bool)
     for column in columns:
@@ -76,8 +86,17 @@ def _are_different(*columns: Ints) -> bool:
     return not again.any()
 
 
-def _values(text: bytes) -> _Values:
-    """All lines at once; those with an odd number one by one."""
+def _narrow(column: np.ndarray) -> np.ndarray:
+    """Whole numbers in four bytes where all of them fit."""
+    fits = column.dtype.kind == "i" and bool((np.abs(column) < 1 << 30).all())
+    return column.astype(np.int32) if fits else column
+
+
+def _values(text: bytes, first_line: int, known: dict[bytes, int]) -> tuple[Ints, Ints, Ints, Ints, Floats]:
+    """Line, milliseconds, step, place among the names, and value: all lines at once, those with an odd one one by one.
+
+    New names join those that are known.
+    """
     block = Block.of(text)
     lines = block.filled
     at, ends = block.starts[lines], block.ends[lines]
@@ -88,7 +107,6 @@ def _values(text: bytes) -> _Values:
     plain &= block.octets[behind] == ord(" ")
     stepped, end, step = read_int(block, behind + 1)
     plain &= fits & stepped & (end - behind <= 13) & ((end == ends) | (block.octets[end] == ord(" ")))
-    known: dict[bytes, int] = {}
     place = np.zeros(len(lines), np.int64)
     place[plain] = [
         known.setdefault(text[begin:end].strip(), len(known))
@@ -104,12 +122,11 @@ def _values(text: bytes) -> _Values:
         if found is not None:
             step[row], place[row] = int(found["step"]), known.setdefault(found["name"] or b"", len(known))
             plain[row] = True
-    # Of one file alone the name is not known. No name has a space in it, or more than 250 letters.
+    # No name has a space in it, or more than 250 letters.
     whole = np.array([len(name) <= 250 and len(name.split()) <= 1 for name in known], bool)
     plain[plain] &= whole[place[plain]]
     kept = np.flatnonzero(plain)
-    names = [(name or b"loss").decode("utf-8", "replace") for name in known]
-    return _Values(ms[kept].astype(np.int64), step[kept].astype(np.int64), place[kept], value[kept], names)
+    return first_line + lines[kept], ms[kept].astype(np.int64), step[kept].astype(np.int64), place[kept], value[kept]
 
 
 def _plain(text: str) -> object:

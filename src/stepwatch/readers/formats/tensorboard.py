@@ -21,7 +21,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars, Text, decode, fields, joined
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
-from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
 from stepwatch.sources import is_event_file
@@ -88,7 +88,7 @@ class Events:
         self.first_line = first_line
         self.scalars = scalars
         self.texts = texts
-        self.moments = np.unique(np.concatenate((scalars.wall_s, [text.wall_s for text in texts])))
+        self.moments = _moments(scalars.wall_s, np.array([text.wall_s for text in texts]))
         """What stands for the number of a line: each moment at which something was logged."""
 
     def add_to(self, records: Records) -> None:
@@ -172,8 +172,7 @@ class Events:
         name = self._loss()
         if name is None:
             return
-        rows = self.scalars.tag == self.scalars.tags.index(name)
-        step, wall = self.scalars.step[rows], self.scalars.wall_s[rows]
+        step, wall = rows_of([*self.scalars[2:4]], self.scalars.tag == self.scalars.tags.index(name))
         same, gaps = np.diff(step) == 0, np.diff(wall)
         # Ranks that log the same step do so at one moment.
         if 2 * int(same.sum()) > len(step) > 0 and (np.diff(step) >= 0).all() and 2 * gaps[same].sum() > gaps.sum():
@@ -213,10 +212,8 @@ class Events:
         """A tag's numbers, each step once per run; None where it was not logged."""
         if name not in self.scalars.tags:
             return None
-        rows = self.scalars.tag == self.scalars.tags.index(name)
-        step, wall, value = self.scalars.step[rows], self.scalars.wall_s[rows], self.scalars.value[rows]
-        fresh = np.diff(step, prepend=-1) != 0
-        return _Track(step[fresh], wall[fresh], value[fresh])
+        columns = rows_of([*self.scalars[2:]], self.scalars.tag == self.scalars.tags.index(name))
+        return _Track(*rows_of(columns, np.diff(columns[0], prepend=-1) != 0))
 
     # --- which tags ---------------------------------------------------------------------------------------------
 
@@ -324,13 +321,14 @@ class Events:
         loss = np.where(np.isfinite(rows.value), rows.value, np.inf)
         if ends is not None:
             loss[ends] = np.nan
+        mfu = self.track(_MFU_PCT)
         columns = {
             "number": rows.step, "time_s": times, "loss": loss, "stamp_s": rows.wall_s,
             "reported_tokens_per_s": _joined_at(self.track(_TOKENS_PER_S), rows.step),
-            "reported_mfu": _joined_at(self.track(_MFU_PCT), rows.step) / 100,
+            "reported_mfu": _joined_at(mfu and mfu._replace(value=mfu.value / 100), rows.step),
             "line": self.first_line + np.searchsorted(self.moments, rows.wall_s),
         }  # fmt: skip
-        records.add_rows(**{name: column[fits] for name, column in columns.items()})
+        records.add_rows(**dict(zip(columns, rows_of([*columns.values()], fits), strict=True)))
         waits = next((track for name in _DATA if (track := self.track(name)) is not None), None)
         if waits is not None:
             data = np.clip(_joined_at(waits, rows.step), 0.0, times)[fits]
@@ -349,10 +347,18 @@ class Events:
             records.events.append(Fact(int(columns["line"][row]), "start", value))
 
 
+def _moments(wall_s: Floats, others: Floats) -> Floats:
+    """All of these once, in order; there may be millions, and most often they are."""
+    rises = len(wall_s) > 0 and bool((wall_s[1:] > wall_s[:-1]).all())
+    if rises and (wall_s[np.minimum(np.searchsorted(wall_s, others), len(wall_s) - 1)] == others).all():
+        return wall_s
+    return np.unique(np.concatenate((wall_s, others)))
+
+
 def _joined_at(track: _Track | None, steps: Ints) -> Floats:
     """A tag's numbers at these steps; nan where it has none."""
     if track is None or not len(track.step):
-        return np.full(len(steps), np.nan)
+        return np.broadcast_to(np.nan, len(steps))
     order = np.argsort(track.step, kind="stable")
     known = track.step[order]
     places = np.minimum(np.searchsorted(known, steps), len(known) - 1)

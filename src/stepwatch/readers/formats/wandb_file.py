@@ -37,11 +37,11 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    records.held += text
+    records.kept.append(text)
 
 
 def finish(first_line: int, records: Records) -> None:
-    recorded, records.held = decode(records.held), b""
+    recorded = decode(_whole(records))
     for _ in range(recorded.damaged):
         records.add_unread(0, "a damaged record, or one that is cut off")
     add_history(recorded.history, recorded.config, recorded.started_s, records)
@@ -50,7 +50,7 @@ def finish(first_line: int, records: Records) -> None:
 
 def finish_epochs(first_line: int, records: Records) -> None:
     """Where neither the history nor the console output shows steps, an epoch is what can be timed."""
-    recorded, records.held = decode(records.held), b""
+    recorded = decode(_whole(records))
     of_rows = _epochs(recorded.history)
     rows = [{**row, _EPOCH: epoch} for row, epoch in zip(recorded.history, of_rows, strict=False) if epoch is not None]
     if rows:
@@ -58,6 +58,11 @@ def finish_epochs(first_line: int, records: Records) -> None:
         events = Events(_scalars(rows, _EPOCH), [_settings(recorded.config, begun)])
         events.add_epochs(records, _planned(recorded.config))
         records.events += facts_of(recorded)
+
+
+def _whole(records: Records) -> bytes:
+    parts, records.kept = records.kept, []
+    return b"".join(parts)
 
 
 def console(data: bytes) -> tuple[bytes, list[Fact]]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from sys import intern
 
 from stepwatch.readers.formats.event_files import fields
 
@@ -157,5 +158,5 @@ def _items(message: bytes, wanted: int) -> dict[str, object]:
                 value = text.decode("utf-8", "replace")
             elif number in (8, 16):
                 value = json.loads(text)
-        found[key or ".".join(nested)] = value
+        found[intern(key or ".".join(nested))] = value  # all rows have the same ones
     return found

@@ -207,10 +207,59 @@ def mmengine(place: int) -> str:
     return f"{clock} - mmengine - INFO - {place_text}  lr: 1.0e-02  eta: 0:07:20  {row}\n"
 
 
+def epoch_line(place: int) -> str:
+    clock = (datetime(2026, 1, 1) + timedelta(seconds=63.7 * place)).strftime("%Y-%m-%d %H:%M:%S,")
+    return f"{clock}{place % 1000:03} - INFO: Epoch {place}/900000: train loss 0.0{place % 997:03}, test acc 0.010\n"
+
+
+def timm(place: int) -> str:
+    epoch, step = divmod(place, 400)
+    mean = f"(0.3{place % 100:02}s,  7{place % 89:02}.69/s)  LR: 5e-4  Data: 0.010 (0.0{place % 97:02})"
+    return f"Train: {epoch} [{20 * step:5}/8001 (  8%)]  Loss: 4.{place % 1000} (5)  Time: 0.301s,  850.13/s  {mean}\n"
+
+
+def metric_logger(place: int) -> str:
+    epoch, step = divmod(place, 400)
+    row = f"loss: 2.{place % 9973:04} (2.3391)  time: 0.4{place % 997:03}  data: 0.01{place % 97:02}  max mem: 5310"
+    return f"Epoch: [{epoch}]  [{20 * step:4}/8001]  eta: 0:00:08  lr: 0.0001  {row}\n"
+
+
+def lightning(place: int) -> str:
+    epoch, batch = divmod(place, 1000)
+    return f"Epoch {epoch}:  40%|████      | {batch + 1}/1000 [{batch // 300:02}:{batch // 5 % 60:02}<00:12,  \
+4.{place % 89 + 10}it/s, v_num=0, train_loss=2.{place % 997:03}]\n"
+
+
+def keras_epoch(place: int) -> str:
+    row = f"500/500 ━━━━━━━━━━ 46s {91 + place % 7}ms/step - loss: 4.{place % 9973:04} - val_loss: 4.{place % 7919:04}"
+    return f"Epoch {place}/1000000\n{row}\n"
+
+
+def recorded(place: int) -> str:
+    header = '{"stepwatch":1,"started":1763264000.12,"rank":0,"world_size":1,"gpu":null}\n' if place == 1 else ""
+    inside = f'"data_s":0.001210,"wait_s":0.000{place % 997:03},"loss":3.{place % 9973:04}'
+    row = f'{{"step":{place},"s":0.171{place % 997:03},"t":{1763264000.12 + 0.1718 * place:.6f},{inside}}}'
+    return f'{header}{row}\n{{"device":{place},"s":0.170{place % 991:03}}}\n'
+
+
+def yolo_csv(place: int) -> str:
+    header = (
+        "epoch,time,train/box_loss,train/cls_loss,metrics/mAP50(B),val/box_loss,val/cls_loss\n" if place == 1 else ""
+    )
+    return f"{header}{place},{31.97 * place:.2f},1.{place % 9973:04},2.4112,0.1771,1.9748,3.2741\n"
+
+
 @pytest.mark.parametrize(
     ("name", "line", "most"),
     [
         ("nanogpt", nanogpt_with_events, 1.0),
+        ("epoch-lines", epoch_line, 1.0),
+        ("timm", timm, 1.0),
+        ("metric-logger", metric_logger, 1.0),
+        ("lightning", lightning, 1.0),
+        ("keras", keras_epoch, 1.0),
+        ("stepwatch", recorded, 0.7),
+        ("ultralytics-csv", yolo_csv, 1.4),
         ("mmengine-json", mmengine_json, 1.0),
         ("mmengine-json", resumed, 1.0),
         # Rows of several lines, or whose time is a difference of clocks, are made of a table that is as long.
@@ -226,6 +275,7 @@ def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
     monkeypatch.setattr(records, "MANY_ROWS", 1 << 12)
     monkeypatch.setattr(records, "MANY_EVENTS", 1 << 8)
     monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(running, "PIECE", 1 << 10, raising=False)
     peaks = []
     for rows in (10_000, 30_000):
         source = Source("a.log", "".join(map(line, range(1, rows + 1))).encode())

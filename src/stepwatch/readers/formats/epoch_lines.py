@@ -21,7 +21,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, Reader
-from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.records import OVER, Records, rows_of
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import value_of
@@ -267,16 +267,12 @@ def finish(first_line: int, records: Records) -> None:
     if not printed:  # one epoch alone whose beginning is not in the log has no time
         runs = [run for run in runs if len(run.line) > 1 or int(run.line[0]) in starts]
         totals = [told for told in totals if len(told[0].line) > 1 or int(told[0].line[0]) in starts]
-    planned = [lines.take(lines.last > 0) for lines in kept.epochs]
+    planned = [rows_of([lines.line, lines.last], lines.last > 0) for lines in kept.epochs]
     for run in runs:
-        above = [
-            each.take(slice(row - 1, row))
-            for each in planned
-            if (row := np.searchsorted(each.line, run.line[-1], "right"))
-        ]
+        rows = (int(np.searchsorted(line, run.line[-1], "right")) for line, _ in planned)
+        above = [(line[row - 1], last[row - 1]) for (line, last), row in zip(planned, rows, strict=True) if row]
         if above:
-            last = max(above, key=lambda each: each.line[0]).last[0]
-            value = max(int(last), int(run.epoch[-1]) + numbers)
+            value = max(int(max(above)[1]), int(run.epoch[-1]) + numbers)
             records.events.append(Fact(int(run.line[0]), "max_iters", value))
     for run, took_s, total_line in totals:
         records.events.append(Fact(int(run.line[-1]), "reported_s", took_s))
@@ -289,7 +285,7 @@ def finish(first_line: int, records: Records) -> None:
         records.events += [Fact(line, "process", line, header=True) for line in begun]
         return
     for run in runs:
-        records.keep(ROWS, run.line, run.epoch + numbers, run.clock_s, run.loss)
+        records.tables.setdefault(ROWS, []).append((run.line, run.epoch + numbers, run.clock_s, run.loss))
         start = starts.get(int(run.line[0]))
         if start is not None:
             records.keep_row(STARTS, start.line, start.clock_s)

@@ -167,7 +167,7 @@ def _without_pauses(
     clock: Clock, times: Floats, pauses: Sequence[Pause], rows: list[int]
 ) -> tuple[Floats, list[float | None]]:
     if not any(0 < row < len(times) for row in rows):
-        return np.maximum(times, 0.0), [pause.took_s for pause in pauses]
+        return np.maximum(times, 0.0, out=times), [pause.took_s for pause in pauses]
     covers = clock.covers
     spent = times * covers
     took = [pause.took_s for pause in pauses]
@@ -197,7 +197,8 @@ def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
     drawn = before[same & goes_on]
     drawn = drawn[np.diff(drawn, prepend=-1) > 1]
     # Of fewer steps than an update; others have the same rate by its few digits.
-    drawn = drawn[clock.covers[drawn] < median(clock.covers.astype(np.float64))]
+    if len(drawn):
+        drawn = drawn[clock.covers[drawn] < median(clock.covers.astype(np.float64))]
     ended = before[~goes_on & (before == last - 1)] + 1  # the last one, which no step follows
     if not len(drawn) and not len(ended):
         return _from_rate(clock, fixed)
@@ -281,7 +282,8 @@ def _smoothed(values: Floats, first: float) -> Floats:
 def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[int]) -> Floats:
     """Mean times between rows whose span is long against the doubts of its ends; the fixed rows end a span."""
     elapsed = np.maximum.accumulate(elapsed_s)
-    long_enough = elapsed - _LONG * error_s
+    long_enough = error_s * -_LONG
+    long_enough += elapsed
     np.maximum.accumulate(long_enough, out=long_enough)
     followed = np.empty(len(elapsed), np.int32)  # there may be millions of rows
     for rows in pieces(len(elapsed)):

@@ -163,7 +163,8 @@ class _Keras(LineFormat):
             begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
             lines = epochs.line[begins]
             total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
-            told = lines.astype(np.int64), (epochs.last[begins] * total).astype(np.int64), epochs.epoch[begins] == 1
+            planned = epochs.last[begins].astype(np.float64) * total  # more than four bytes hold
+            told = lines.astype(np.int64), planned.astype(np.int64), epochs.epoch[begins] == 1
             records.events += [
                 Fact(line=line, name="max_iters", value=value, header=header)
                 for line, value, header in zip(*(column.tolist() for column in told), strict=True)

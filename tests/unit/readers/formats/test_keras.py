@@ -372,3 +372,10 @@ def test_a_bar_below_an_epoch_that_was_broken_off_is_not_its_own_where_it_has_an
     text = fitted((64, 64, 64), saves=()).replace("/3\n", "/9\n")
     run = the_run(f"{text}Epoch 4/9\n 30/100 {BAR[:9]} 44s - loss: 1.5\n40/40 {BAR} 4s 100ms/step - loss: 1.5\n")
     assert run.iterations.number.tolist() == [100, 200, 300]
+
+
+def test_a_length_that_four_bytes_do_not_hold_is_read() -> None:
+    """Of whole numbers in four bytes each, the product of epochs and steps is more."""
+    log = "".join(f"Epoch {n}/1000000\n60000/60000 - {46 + n}s - 1ms/step - loss: 4.2{n}\n" for n in range(1, 6))
+    (run,) = read(from_text(log))
+    assert run.settings.count("max_iters") == 60_000_000_000

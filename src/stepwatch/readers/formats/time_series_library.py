@@ -158,7 +158,7 @@ def _add_training(told: _Told, records: Records) -> bool:
     if len(planned):
         end = median(planned)
         epochs = end / end_steps[-1] if len(end_steps) else np.nan
-        last = int(round(epochs) * end_steps[-1]) if epochs >= 0.5 else round(end)
+        last = round(epochs) * int(end_steps[-1]) if epochs >= 0.5 else round(end)
         records.events.append(Fact(first_line, "max_iters", last))
     return True
 

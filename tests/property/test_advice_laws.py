@@ -222,6 +222,7 @@ def test_the_same_input_gives_the_same_bytes(values: dict[str, Value], gpu: Gpu,
 
 
 @given(st.integers(0, 10**6), st.sampled_from(LOGGED_ON), st.sampled_from([1, 1, 2, 4]), st.sampled_from([1, 5]))
+@example(9346, "a100", 1, 5)
 def test_advice_on_a_log_is_worth_it_harmless_and_fits(seed: int, card: str | None, there: int, longer: int) -> None:
     truth = random_truth(np.random.default_rng(seed))
     truth = replace(truth, max_iters=truth.first_iter + min(longer * (truth.max_iters - truth.first_iter), 40_000))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.builders import a_log, random_truth
 
@@ -58,6 +58,7 @@ def test_all_times_times_k_gives_costs_times_k(seed: int, k: float) -> None:
 
 
 @given(seeds, st.sampled_from([2, 4, 5]))
+@example(49276, 2)
 def test_more_evaluations_never_shorten_a_forecast(seed: int, factor: int) -> None:
     run = a_random_run(seed)
     far = {"max_iters": 10 * int(run.iterations.number[-1] + 1)}

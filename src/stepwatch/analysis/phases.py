@@ -351,9 +351,11 @@ class _Marks:
 
     def mark_silent_evaluations(self, interval: int | None, inferred: bool) -> None:
         """Slow rows on the grid of evaluations that no line mentions."""
-        run = self.run
+        run, setting = self.run, self.run.settings.get("eval_interval")
         if self.baseline is None or not interval or "eval" not in run.holds:
             return
+        if run.evaluations and setting is not None and setting.origin is Origin.USER:
+            return  # a question about what is to come
         rows = self._spikes(self.baseline) & multiples(run.iterations.number, interval)
         if run.evaluations:  # at least half as slow as those that were seen: the rest on the grid is something else
             seen = self.evaluated

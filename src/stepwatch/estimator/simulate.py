@@ -80,20 +80,20 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
     start = prices.start_s if loop.start_s is None else loop.start_s
     if one_model:
         working = _at_once(steps, evaluated) + saved
-    elif (
-        prices.pair_s is None
-        or loop.evaluation != UNCHANGED
-        or loop.checkpoint != UNCHANGED
-        or loop.saves.high > loop.evaluations  # some are made without an evaluation
-    ):
+    elif prices.pair_s is None or loop.saves.high > loop.evaluations:  # some are made without an evaluation
         working = steps + evaluated + saved
-    else:
+    elif (loop.evaluation, loop.checkpoint) == (UNCHANGED, UNCHANGED):
         # Evaluations that save are at the price of the two together, which is better known than either.
         alone, both, saves = prices.eval_s or NOTHING, prices.pair_s, loop.saves
         low = min(alone.low, both.low) * (loop.evaluations - saves.low) + both.low * saves.low
         mid = alone.mid * (loop.evaluations - saves.mid) + both.mid * saves.mid
         high = min(alone.high, both.high) * (loop.evaluations - saves.high) + both.high * saves.high
         working = steps + Interval(min(low, mid), mid, max(high, mid))
+    else:
+        # What the two together cost beyond their sum, or less, stays as it is.
+        events, known = evaluated + saved, (prices.eval_s or NOTHING).mid + (prices.checkpoint_s or NOTHING).mid
+        beyond_s = (prices.pair_s.mid - known) * loop.saves.mid
+        working = steps + Interval(*(max(end + beyond_s, 0.0) for end in (events.low, events.mid, events.high)))
     return Simulated(steps, evaluated, saved, start, loop.lost_s, working + loop.lost_s + start)
 
 

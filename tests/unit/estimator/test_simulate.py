@@ -26,6 +26,13 @@ def relative(of: Interval) -> tuple[float, float]:
 # --- a run ------------------------------------------------------------------------------------------------------
 
 
+def test_a_cheaper_evaluation_leaves_what_it_costs_together_with_its_checkpoint() -> None:
+    prices = PRICES._replace(pair_s=Interval.exactly(15.0))  # of 13 by themselves
+    after = LOOP._replace(evaluation=HALF)
+    saved_s = simulate(LOOP, prices).total_s.mid - simulate(after, prices).total_s.mid
+    assert saved_s == pytest.approx(11 * 5.0) == pytest.approx(saving(LOOP, after, prices).mid)
+
+
 def test_each_part_is_its_count_times_its_price() -> None:
     run = simulate(LOOP, PRICES)
     assert run.step_s == STEP.scaled(1001)

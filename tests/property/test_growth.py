@@ -27,7 +27,7 @@ from stepwatch.readers import READERS, following, read, reading, records
 from stepwatch.readers.following import LiveReader
 from stepwatch.readers.formats import running
 from stepwatch.run import COLUMNS, Iterations, Run
-from stepwatch.sources import Source, normalise
+from stepwatch.sources import Source, from_text, normalise
 from stepwatch.watch import Live
 
 FORMATS = [name for name, reader in READERS.items() if not reader.example.startswith("(binary")]
@@ -285,6 +285,37 @@ def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
         tracemalloc.stop()
     _, (small, few), (large, many) = peaks
     assert (large - small) / (many - few) < most
+
+
+@pytest.mark.parametrize("name", sorted(name for name, reader in READERS.items() if reader.example))
+def test_narrow_columns_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Sums and products of large numbers that are kept in four bytes each are what they are in eight."""
+    example = READERS[name].example
+    numbers = dict.fromkeys(re.findall(r"(?<![\w.])\d+(?![\w.])", example))
+    texts = [
+        re.sub(rf"(?<![\w.]){number}(?![\w.])", large, example) + "\n"
+        for number in numbers
+        for large in ("70000000", str(2**31 - 1))
+    ]
+    narrow = [all_that_is_read(text, name) for text in texts]
+
+    def in_eight_bytes(column: np.ndarray) -> np.ndarray:
+        whole = np.nan_to_num(column).astype(np.int64)
+        return whole if (whole == column).all() else np.array(column)
+
+    monkeypatch.setattr(records, "_exactly", in_eight_bytes)
+    assert narrow == [all_that_is_read(text, name) for text in texts]
+
+
+def all_that_is_read(text: str, name: str) -> list[str]:
+    try:
+        runs = read(from_text(text), name)
+    except StepwatchError as error:
+        return [repr(error)]
+    return [
+        repr((*(getattr(run.iterations, name).tolist() for name in COLUMNS), dict(run.settings), [*run.evaluations]))
+        for run in runs
+    ]
 
 
 # --- watched as read at once ----------------------------------------------------------------------------------------

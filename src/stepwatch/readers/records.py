@@ -37,6 +37,7 @@ MANY_EVENTS = 1 << 16
 """Beyond which evaluations and checkpoints are columns."""
 _RECENT_EVENTS = 8
 """That are not: a line may show more of one that stands a few lines above."""
+_FOUR_BYTES = 1 << 30  # what is kept in four bytes is smaller, so that sums of two fit too
 _NARROW: dict[str, Any] = {"number": np.int32, "line": np.int32, "loss": np.float32, "reported_mfu": np.float32}
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
@@ -393,10 +394,12 @@ def _exactly(column: np.ndarray) -> np.ndarray:
     first = column[:1]
     same = np.isnan(column) if np.isnan(first).any() else column == first
     with np.errstate(invalid="ignore"):
-        whole = (first if len(column) and same.all() else column).astype(np.int32)
+        kept = first if len(column) and same.all() else column
+        whole = kept.astype(np.int32)
+        is_whole = bool(((whole == kept) & (np.abs(kept) < _FOUR_BYTES)).all())
     if len(column) and same.all():
-        return np.broadcast_to(whole if whole == first else first.copy(), len(column))
-    return whole if (whole == column).all() else np.array(column)
+        return np.broadcast_to(whole if is_whole else first.copy(), len(column))
+    return whole if is_whole else np.array(column)
 
 
 def _joined_columns(parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
@@ -427,7 +430,7 @@ def _known(column: np.ndarray) -> list[Any]:
 def _narrowed(part: np.ndarray, kind: Any) -> np.ndarray:
     if part.dtype == kind or part.strides == (0,):
         return part
-    if kind is np.int32 and not bool((np.abs(part) < 1 << 30).all()):  # so that sums of two fit too
+    if kind is np.int32 and not bool((np.abs(part) < _FOUR_BYTES).all()):
         return part
     return part.astype(kind)
 

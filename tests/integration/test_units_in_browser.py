@@ -14,9 +14,8 @@ from tests.one_of_each import NUMBERS
 from tools import ROOT, SOURCE
 from tools.site import runtime
 
-# STEPWATCH_ALL_UNITS=1 takes every file; otherwise those of modules that use numpy, whose integers are narrower there.
-# Of most tests one case runs (tests/one_of_each.py): the others differ in their input, not in what they ask of Python.
-# Whole answers are compared by test_site.
+# STEPWATCH_ALL_UNITS=1 takes them all; otherwise those of modules that use numpy, whose integers are
+# narrower there, and of most tests one case (tests/one_of_each.py). Whole answers are compared by test_site.
 EVERY_ROOM = ("advice", "analysis", "answers", "estimator", "gpus", "i18n", "presenters", "readers", "sources")
 # What a browser does not have, or what its Python comes without.
 _BEYOND = re.compile(
@@ -46,15 +45,16 @@ def test_units_pass_in_the_python_of_a_browser(tmp_path: Path) -> None:
     except runtime.Unavailable as problem:
         pytest.skip(f"NO SITE: {problem}")
     files = {path for room in EVERY_ROOM for path in (UNITS / room).rglob("test_*.py")}
+    fewer = []
     if not os.environ.get("STEPWATCH_ALL_UNITS"):
         files = {*filter(of_numpy, files), *(UNITS / name for name in NUMBERS)}
+        fewer = ["-p", "tests.one_of_each"]
     chosen = [path for path in sorted(files) if not _BEYOND.search(path.read_text(encoding="utf-8"))]
     assert len(chosen) > 40
     script = ROOT / "tests" / "integration" / "units_in_node.cjs"
     packages = sysconfig.get_path("purelib")
     wanted = " and ".join(f"not {name}" for name in LEFT_OUT)
-    places = (path.relative_to(ROOT).as_posix() for path in chosen)
-    asked = ["-q", "--tb=short", "-p", "tests.one_of_each", "-k", wanted, *places]
+    asked = ["-q", "--tb=short", *fewer, "-k", wanted, *(path.relative_to(ROOT).as_posix() for path in chosen)]
     command = [node, str(script), str(tmp_path / "python"), str(ROOT), packages, *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

@@ -19,7 +19,7 @@ MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a no
 PIECE = 1 << 20
 """Rows of a long column that are worked on at a time: what is computed on the way takes no memory of its size."""
 _WHOLE_PIECES = 4
-"""Of a column that is there as a whole: what is computed again and again takes a third of the time then."""
+"""Of a column that is there as a whole: what is asked again and again is then chosen once."""
 _SAMPLED, _AROUND = 1 << 16, 0.01
 
 Part = Callable[[slice], Floats]

@@ -392,14 +392,12 @@ def _exactly(column: np.ndarray) -> np.ndarray:
     if beyond.any():
         column = np.where(beyond & np.isfinite(column), np.nan, column)
     first = column[:1]
-    same = np.isnan(column) if np.isnan(first).any() else column == first
+    same = len(column) > 0 and bool((np.isnan(column) if np.isnan(first[0]) else column == first).all())
+    kept = first if same else column
     with np.errstate(invalid="ignore"):
-        kept = first if len(column) and same.all() else column
         whole = kept.astype(np.int32)
-        is_whole = bool(((whole == kept) & (np.abs(kept) < _FOUR_BYTES)).all())
-    if len(column) and same.all():
-        return np.broadcast_to(whole if is_whole else first.copy(), len(column))
-    return whole if is_whole else np.array(column)
+    narrow = whole if bool(((whole == kept) & (np.abs(kept) < _FOUR_BYTES)).all()) else np.array(kept)
+    return np.broadcast_to(narrow, len(column)) if same else narrow
 
 
 def _joined_columns(parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:

@@ -23,6 +23,7 @@ from stepwatch.analysis import analyse, statistics
 from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import Known, explain
 from stepwatch.errors import StepwatchError
+from stepwatch.presenters import text_of
 from stepwatch.readers import READERS, following, read, reading, records
 from stepwatch.readers.following import LiveReader
 from stepwatch.readers.formats import running
@@ -281,6 +282,20 @@ def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
         tracemalloc.stop()
     _, (small, few), (large, many) = peaks
     assert (large - small) / (many - few) < most
+
+
+def test_json_of_a_long_log_is_never_in_memory_as_a_whole() -> None:
+    """An iteration that has 20 bytes as a row has about 170 in it, and 1000 as an object."""
+    peaks = []
+    for rows in (10_000, 30_000):
+        text = "".join(f"iter {place}: loss 2.1234, time {100 + place % 7:.2f}ms\n" for place in range(rows))
+        report = explain(ExplainRequest(logs=(pasted(text),)))
+        tracemalloc.start()
+        written = sum(map(len, text_of(report, "json", "en")))
+        peaks.append((tracemalloc.get_traced_memory()[1], written))
+        tracemalloc.stop()
+    (small, few), (large, many) = peaks
+    assert large - small < 0.05 * (many - few)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, reader in READERS.items() if reader.example))

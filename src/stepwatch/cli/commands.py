@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
 from stepwatch.options import COMMAND_LINE, OPTIONS, Option
 from stepwatch.platforms import quoted
-from stepwatch.presenters import Typed, View, render
+from stepwatch.presenters import Typed, View, render, text_of
 from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
@@ -185,25 +185,29 @@ def deliver(answer: Answer, language: str, form: str, output: str | None, **show
     """The answer in its form, after the notices that it has."""
     complain(getattr(answer, "notices", ()), language)
     view = View(colour=None if output is None else False, **shown)
-    write(render(answer, form, language, view), output, language, form)
+    if form == "png":
+        write([render(answer, form, language, view)], output, language)
+    elif form == "html":  # a page says itself that it is UTF-8
+        write((text.encode("utf-8") for text in text_of(answer, form, language, view)), output, language)
+    else:
+        write(text_of(answer, form, language, view), output, language)
 
 
-def write(answer: str | bytes, output: str | None, language: str, form: str = "terminal") -> None:
+def write(answer: Iterable[str | bytes], output: str | None, language: str) -> None:
     """To the file that was asked for, which is named then, or to standard output, which carries the answer alone."""
-    if form == "html" and isinstance(answer, str):
-        answer = answer.encode("utf-8")  # a page says itself that it is UTF-8
     if output is None:
-        if isinstance(answer, str):
-            encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a console may not know every character
-            answer = answer.encode(encoding, "replace").decode(encoding)
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a console may not know every character
         try:
-            click.echo(answer, nl=False)
+            for part in answer:
+                known = part if isinstance(part, bytes) else part.encode(encoding, "replace").decode(encoding)
+                click.echo(known, nl=False)
         except BrokenPipeError:  # `stepwatch … | head` has all it wants; the exit code is that of the whole answer
             drop_output()
         return
     try:
         with open(output, "wb") as stream:
-            stream.write(answer if isinstance(answer, bytes) else answer.replace("\n", os.linesep).encode("utf-8"))
+            for part in answer:
+                stream.write(part if isinstance(part, bytes) else part.replace("\n", os.linesep).encode("utf-8"))
     except OSError as error:
         reason = {"name": os.path.basename(output), "reason": error.strerror or type(error).__name__}
         raise UnreadableInput(

@@ -52,7 +52,7 @@ def command(text: str, out: str | None, tokens: str, val: float, lang: str | Non
             Message("vocabulary: {vocab_size:n}", facts),
             Message("next: {command:list}", {"command": _next(prepared)}),
         )
-        write("".join(say(message, language) + "\n" for message in messages), None, language)
+        write((say(message, language) + "\n" for message in messages), None, language)
 
 
 def _next(prepared: Prepared) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -36,6 +36,7 @@ __all__ = [
     "page_body",
     "page_fragment",
     "render",
+    "text_of",
 ]
 
 CHARTS = ("times", "anatomy", "throughput", "forecast", "parts", "machine")
@@ -105,26 +106,32 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
 
 def render(answer: Answer, form: str, language: str, view: View | None = None) -> str | bytes:
     """The answer as terminal, md, json, html or png; a picture is bytes."""
+    if form == "png":
+        with calling_them_epochs(_counts_epochs(answer)):
+            return _picture(answer, (view or View()).chart, language)
+    return "".join(text_of(answer, form, language, view))
+
+
+def text_of(answer: Answer, form: str, language: str, view: View | None = None) -> Iterable[str]:
+    """The answer in any form but a picture. JSON, which may be much longer than the log, comes in pieces."""
+    view = view or View()
     with calling_them_epochs(_counts_epochs(answer)):
-        view = view or View()
         if form == "json":
             from stepwatch.presenters.json_forms import as_json
 
             return as_json(answer, language, iterations=view.iterations, with_lines=view.with_lines)
-        if form == "png":
-            return _picture(answer, view.chart, language)
         document = document_of(answer, view)
         if form == "md":
             from stepwatch.presenters.markdown import as_markdown
 
-            return as_markdown(document, language, front_matter=view.front_matter)
+            return (as_markdown(document, language, front_matter=view.front_matter),)
         if form == "html":
             from stepwatch.presenters.html import as_page
 
-            return as_page(document, language)
+            return (as_page(document, language),)
         from stepwatch.presenters.terminal import on_terminal
 
-        return on_terminal(document, language, whole=view.full or view.why, colour=view.colour)
+        return (on_terminal(document, language, whole=view.full or view.why, colour=view.colour),)
 
 
 def _counts_epochs(answer: Answer) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.advice import AdviceList
@@ -19,7 +20,7 @@ from stepwatch.i18n import clean, say, say_all
 from stepwatch.presenters import plan_sentences
 from stepwatch.presenters.advice_answer import command_of, config_diff
 from stepwatch.presenters.comparison_answer import headline
-from stepwatch.presenters.run_json import SCHEMA, run_json, understood_json
+from stepwatch.presenters.run_json import SCHEMA, iterations_json, run_json, understood_json
 from stepwatch.report import AdviceReport, PlanReport, Report, RunReport
 from stepwatch.units import HOUR_S, Interval, interval_json, plain_json
 
@@ -30,12 +31,15 @@ ADVICE_SCHEMA = "stepwatch.advice/1"
 FLEET_SCHEMA = "stepwatch.fleet/1"
 CARDS_SCHEMA = "stepwatch.gpus/1"
 
+_dumps = partial(json.dumps, ensure_ascii=False, allow_nan=False)
 
-def as_json(answer: Answer, language: str, *, iterations: bool = True, with_lines: bool = False) -> str:
+
+def as_json(answer: Answer, language: str, *, iterations: bool = True, with_lines: bool = False) -> Iterator[str]:
+    """In pieces: only the iterations are left to be written when they are asked for, of which there may be millions."""
     document: dict[str, Any]
     if isinstance(answer, Report):
         runs = [_run(answer, run, language, iterations=iterations, with_lines=with_lines) for run in answer.runs]
-        document = {"schema": SCHEMA, "language": language, "runs": runs}
+        document = {"schema": SCHEMA, "language": language, "runs": _list(map(_object, runs))}
         if answer.understood is not None:
             document["understood"] = understood_json(answer.understood)
     elif isinstance(answer, PlanReport):
@@ -65,7 +69,32 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
     else:
         cards = [answer] if isinstance(answer, Gpu) else answer
         document = {"schema": CARDS_SCHEMA, "gpus": [_card(gpu) for gpu in cards]}
-    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+    return _object(document, end="}\n")
+
+
+def _object(members: dict[str, Any], end: str = "}") -> Iterator[str]:
+    """What json.dumps gives of it; a member that is an iterator has pieces of JSON."""
+    text, before = "", "{"
+    for name, value in members.items():
+        text += f"{before}{_dumps(name)}: "
+        if isinstance(value, Iterator):
+            yield text
+            yield from value
+            text = ""
+        else:
+            text += _dumps(value)
+        before = ", "
+    yield text + end
+
+
+def _list(members: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The same of a list, whose members are pieces of JSON."""
+    before = "["
+    for member in members:
+        yield before
+        yield from member
+        before = ", "
+    yield "]" if before == ", " else "[]"
 
 
 def _run(report: Report, run: RunReport, language: str, *, iterations: bool, with_lines: bool) -> dict[str, Any]:
@@ -88,7 +117,8 @@ def _run(report: Report, run: RunReport, language: str, *, iterations: bool, wit
     if with_lines:
         unread = sorted((*analysis.run.unread, *analysis.run.outside))
         texts["unread"] = [{"line": line + 1, "text": clean(text)} for line, text in unread]
-    return run_json(analysis, texts, iterations=iterations)
+    blocks = ([_dumps(block)[1:-1]] for block in iterations_json(analysis))
+    return run_json(analysis, texts, {"iterations": _list(blocks)} if iterations else {})
 
 
 def _fleet(answer: FleetReport, language: str) -> dict[str, Any]:

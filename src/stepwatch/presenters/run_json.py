@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
@@ -17,10 +15,9 @@ from stepwatch.run import Understood
 from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
 
-if TYPE_CHECKING:
-    pass
-
 SCHEMA = "stepwatch.report/1"
+_TOGETHER = 1 << 12
+"""Iterations that are objects at a time: in the JSON of a long log they are many times as large as in its columns."""
 
 # Settings that are always in the JSON, null where unknown.
 _STATED = (
@@ -43,26 +40,31 @@ def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
     return values, origins
 
 
-def iterations_json(analysis: Analysis) -> list[dict[str, Any]]:
+def iterations_json(analysis: Analysis) -> Iterator[list[dict[str, Any]]]:
+    """All of them, some at a time."""
     iterations, phases, split = analysis.run.iterations, analysis.phases, analysis.split
     names = ["step", "data", "eval", "checkpoint", "compile", "unexplained"]
     if analysis.costs.data_s is None:
         names.remove("data")
-    parts = {name: split.column_s(name) for name in names}
-    rows: list[np.ndarray] = [iterations.number, iterations.time_s, phases.phase, phases.certainty, *parts.values()]
-    return [
-        {
-            "iter": number,
-            "time_s": time_s,
-            "phase": PHASE_NAMES[phase],
-            "certainty": CERTAINTY_NAMES[certainty],
-            "parts": dict(zip(parts, seconds, strict=True)),
-        }
-        for number, time_s, phase, certainty, *seconds in zip(*(column.tolist() for column in rows), strict=True)
-    ]
+    for begin in range(0, len(iterations), _TOGETHER):
+        rows = slice(begin, begin + _TOGETHER)
+        columns: list[Any] = [iterations.number, iterations.time_s, phases.phase, phases.certainty]
+        parts = [split.column_s(name, rows).tolist() for name in names]
+        yield [
+            {
+                "iter": number,
+                "time_s": time_s,
+                "phase": PHASE_NAMES[phase],
+                "certainty": CERTAINTY_NAMES[certainty],
+                "parts": dict(zip(names, seconds, strict=True)),
+            }
+            for number, time_s, phase, certainty, *seconds in zip(
+                *(column[rows].tolist() for column in columns), *parts, strict=True
+            )
+        ]
 
 
-def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) -> dict[str, Any]:
+def run_json(analysis: Analysis, texts: Mapping[str, Any], iterations: Mapping[str, Any]) -> dict[str, Any]:
     """One entry of `runs`; `texts` holds the sentences, already in the reader's language."""
     settings, origins = settings_json(analysis)
     costs, goodput, forecast = analysis.costs, analysis.goodput, analysis.forecast
@@ -71,10 +73,9 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], *, iterations: bool) 
         "format": analysis.run.format,
         "settings": settings,
         "origins": origins,
+        **iterations,
     }
     waiting = {} if costs.data_s is None else {"data_s": interval_json(costs.data_s)}
-    if iterations:
-        document["iterations"] = iterations_json(analysis)
     document |= {
         "costs": {
             "step_s": interval_json(costs.step_s),

@@ -21,7 +21,7 @@ from stepwatch.answers.from_logs import explain
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, numbers, say
 from stepwatch.messages import Message
-from stepwatch.presenters import View, render
+from stepwatch.presenters import View, render, run_json, text_of
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.markdown import escaped
 from stepwatch.readers import read
@@ -78,6 +78,21 @@ def as_note(report: Report, **options: bool) -> str:
 
 def as_json(report: Report) -> dict:
     return json.loads(render(report, "json", "en"))["runs"][0]
+
+
+@pytest.mark.parametrize("together", [1, 7, 1 << 12])
+def test_json_in_pieces_is_json_at_once(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    """However many iterations a piece has, of several runs, and without iterations too."""
+    monkeypatch.setattr(run_json, "_TOGETHER", together)
+    (analysis,) = (run.analysis for run in a_report(a_log(PLAIN)).runs)
+    report = of(analysis, analysis)
+    for view in (View(), View(iterations=False), View(with_lines=True)):
+        pieces = list(text_of(report, "json", "en", view))
+        document = json.loads("".join(pieces))
+        assert "".join(pieces) == json.dumps(document, ensure_ascii=False) + "\n"
+        for run in document["runs"]:
+            numbers = [row["iter"] for row in run.get("iterations", ())]
+            assert numbers == (analysis.run.iterations.number.tolist() if view.iterations else [])
 
 
 # --- the first screen -------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Moves every numeric constant of some rooms, up and down, and reports the moves that no test notices.
 
-A move is one number, changed by a fifth or more, in a fresh process: the parent has imported what the tests need from
-outside the project and forks a child for each move; an import hook in the child changes the number in the syntax tree
-of its module, and the child runs the tests that call the functions which use it, until one fails. Results are kept, so
-that a second run redoes only what changed.
+A move is one number, changed by a fifth or more, in a fresh process. The parent runs the tests of a room once, which
+imports what they need from outside the room, and forks a child for each move; an import hook in the child changes the
+number in the syntax tree of its module, and the child runs the quick tests of that room until one fails: those that
+noticed its neighbours first. Results are kept, so that a second run redoes only what changed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import resource
 import signal
 import sys
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import click  # noqa: F401  (imported here, once, so that no child has to)
@@ -41,14 +42,13 @@ from hypothesis import Phase, settings, strategies  # noqa: F401
 ROOT = Path.cwd()
 SRC = ROOT / "src"
 ROOMS = ("analysis", "advice", "estimator")
-TESTS = tuple(f"tests/unit/{room}" for room in ROOMS)
 LATEST = 8  # so many tests that noticed other moves of the same module are tried first
 FACTOR = 1.25
 # Inside functions these are structure, not thresholds; so are guards against a division by zero, indexes, exponents.
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 0.2  # while its calls are noted; slower ones notice little that quick ones do not, and cost half of all
+SLOW_TEST_S = 0.1  # slower ones notice little that quick ones do not, and cost half of all
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
@@ -150,142 +150,111 @@ def _is_index(node: ast.AST) -> bool:
                for part in ast.walk(node))  # fmt: skip
 
 
-class Uses:
-    """Which functions depend on a name at module level, by the names alone."""
-
-    def __init__(self) -> None:
-        self._functions: dict[str, set[str]] = defaultdict(set)
-        self._names: dict[str, set[str]] = defaultdict(set)
-        for path in sorted((SRC / "stepwatch").rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-                self._add(name, "", statement)
-
-    def _add(self, path: str, scope: str, node: ast.stmt) -> None:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for name in _mentioned(node):
-                self._functions[name].add(f"{path}::{scope}{node.name}")
-        elif isinstance(node, ast.ClassDef):
-            for name in _mentioned(node):
-                self._names[name].add(node.name)
-            for part in node.body:
-                self._add(path, f"{scope}{node.name}.", part)
-                if isinstance(part, ast.FunctionDef):
-                    self._functions[node.name].add(f"{path}::{scope}{node.name}.{part.name}")
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            made = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-            for name in _mentioned(node) - made:
-                self._names[name] |= made
-
-    def of(self, names: Iterable[str]) -> set[str]:
-        waiting, seen = list(names), set()
-        while waiting:
-            name = waiting.pop()
-            if name not in seen:
-                seen.add(name)
-                waiting += self._names[name]
-        return {function for name in seen for function in self._functions[name]}
+# --- the tests --------------------------------------------------------------------------------------------------
 
 
-def _mentioned(node: ast.AST) -> set[str]:
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+class Tests:
+    """Pytest plugin: runs the chosen tests in their order, on few examples; knows which failed, and their seconds."""
 
-
-# --- which test calls which function ----------------------------------------------------------------------------
-
-
-class Calls:
-    """Pytest plugin: the functions of the package that each test calls, and how long it takes.
-
-    What runs while a test module is imported or a fixture is set up counts for all tests of the file.
-    """
-
-    def __init__(self) -> None:
-        self.tests: dict[str, dict[str, Any]] = {}
-        self._shared: dict[str, set[str]] = defaultdict(set)
-        self._seen: set[CodeType] = set()
-        self._failed: set[str] = set()
-
-    def trace(self, frame: FrameType, event: str, argument: object) -> None:
-        self._seen.add(frame.f_code)
-
-    def _taken(self) -> set[str]:
-        codes, self._seen = self._seen, set()
-        inside = tuple(str(SRC / "stepwatch" / room) + os.sep for room in ROOMS)
-        return {
-            f"{os.path.relpath(code.co_filename, ROOT)}::{code.co_qualname.split('.<locals>')[0]}"
-            for code in codes
-            if code.co_filename.startswith(inside)
-        }
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
-        sys.settrace(self.trace)
-        report = yield
-        self._shared[collector.nodeid.split("::")[0]] |= self._taken()
-        return report
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        for name, module in list(sys.modules.items()):
-            if name.startswith("stepwatch"):
-                for value in list(vars(module).values()):
-                    if hasattr(value, "cache_clear"):
-                        value.cache_clear()
-        sys.settrace(self.trace)
-        begun = time.process_time()
-        result = yield
-        self.tests[item.nodeid] = {"calls": self._taken(), "seconds": time.process_time() - begun}
-        return result
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        result = yield
-        self._shared[item.nodeid.split("::")[0]] |= self._taken()
-        return result
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if not report.passed:
-            self._failed.add(report.nodeid)
-
-    def result(self) -> dict[str, Any]:
-        sys.settrace(None)
-        return {
-            nodeid: {"calls": sorted(test["calls"] | self._shared[nodeid.split("::")[0]]), "seconds": test["seconds"]}
-            for nodeid, test in self.tests.items()
-            if nodeid not in self._failed and test["seconds"] < SLOW_TEST_S
-        }
-
-
-def calls_of(file: str, target: Path) -> None:
-    """In a child: runs a test file and writes which of its tests call what."""
-    calls = Calls()
-    run_tests([file], plugins=[calls, FewExamples()])
-    target.write_text(json.dumps(calls.result()), encoding="utf-8")
-
-
-def run_tests(names: list[str], *options: str, plugins: list[object]) -> int:
-    quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}"]
-    quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other plugin that happens to be installed
-    quiet += ["-p", "no:unraisableexception"]  # it collects garbage five times at the end of each run
-    early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest began
-    return int(pytest.main([*quiet, *early, *options, *names], plugins=plugins))
-
-
-class FewExamples:
-    """Pytest plugin: properties are tried on few examples, always the same."""
+    def __init__(self, chosen: Iterable[str] | None = None) -> None:
+        self._place = None if chosen is None else {nodeid: place for place, nodeid in enumerate(chosen)}
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.failed: list[str] = []
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._place is not None:
+            items[:] = sorted(
+                (item for item in items if item.nodeid in self._place), key=lambda item: self._place[item.nodeid]
+            )
         for item in items:
             test = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
             if hasattr(test, "_hypothesis_internal_use_settings"):
                 chosen = test._hypothesis_internal_use_settings or settings()
-                phases = [Phase.explicit, Phase.generate]
                 test._hypothesis_internal_use_settings = settings(
-                    chosen, max_examples=min(chosen.max_examples, EXAMPLES), phases=phases
+                    chosen,
+                    max_examples=min(chosen.max_examples, EXAMPLES),
+                    phases=[Phase.explicit, Phase.generate],
                 )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        begun = time.process_time()
+        result = yield
+        self.seconds[item.nodeid] = time.process_time() - begun
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+
+def run_tests(files: Iterable[str], tests: Tests, *options: str) -> int:
+    quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}"]
+    quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other plugin that happens to be installed
+    quiet += ["-p", "no:unraisableexception"]  # it collects garbage five times at the end of each run
+    early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest began
+    return int(pytest.main([*quiet, *early, *options, *files], plugins=[tests]))
+
+
+def quick_tests(files: list[str]) -> dict[str, float]:
+    """Runs the tests in this process, so that every child finds their logs read: no reader is moved. With seconds."""
+    inner = {name.split(".")[1] for name in sys.modules if name.startswith("stepwatch.")}
+    tests = Tests()
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        run_tests(files, tests)
+    for name in list(sys.modules):
+        package, *rest = name.split(".")
+        if package == "tests" or (package == "stepwatch" and rest and rest[0] not in inner):
+            del sys.modules[name]
+            parent = sys.modules.get(name.rpartition(".")[0])
+            if hasattr(parent, rest[-1] if rest else ""):
+                delattr(parent, rest[-1])
+    gc.collect()
+    gc.freeze()
+    return {
+        nodeid: seconds
+        for nodeid, seconds in tests.seconds.items()
+        if seconds < SLOW_TEST_S and nodeid not in tests.failed
+    }
+
+
+class Order:
+    """The tests of a room in the order in which they are tried on a move."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds = seconds
+        self._noticed: dict[str, list[str]] = defaultdict(list)
+        sources = {nodeid.split("::")[0] for nodeid in seconds}
+        self._mentioned = {file: (ROOT / file).read_text(encoding="utf-8") for file in sources}
+
+    def of(self, move: Move) -> tuple[list[str], list[str]]:
+        """Those that noticed its neighbours and those of its module; then the rest, the quickest first."""
+        neighbours = [*self._noticed[_scope(move)], *self._noticed[move.path]]
+        latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self.seconds][:LATEST]
+        stem, names = Path(move.path).stem, re.findall(r"[A-Za-z_]\w{3,}", move.scope)
+
+        def own(nodeid: str) -> bool:
+            file = nodeid.split("::")[0]
+            return Path(file).stem == f"test_{stem}" or any(name in self._mentioned[file] for name in names)
+
+        rest = sorted(set(self.seconds) - set(latest), key=self.seconds.__getitem__)
+        return [*latest, *filter(own, rest)], [nodeid for nodeid in rest if not own(nodeid)]
+
+    def note(self, move: Move, nodeid: str) -> None:
+        """A test that noticed a move is the first to be tried on the next ones there."""
+        for place in (move.path, _scope(move)):
+            noticed = self._noticed[place]
+            if nodeid in noticed:
+                noticed.remove(nodeid)
+            noticed.insert(0, nodeid)
+
+
+def _scope(move: Move) -> str:
+    return f"{move.path} {move.scope.rsplit(' ', 1)[0]}"
 
 
 # --- one move ---------------------------------------------------------------------------------------------------
@@ -320,49 +289,17 @@ class Finder:
         return importlib.util.spec_from_file_location(name, ROOT / self._move.path, loader=Moved(name, self._move))
 
 
-class Failure:
-    """Pytest plugin: the first test that fails."""
-
-    name = ""
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self.name:
-            self.name = report.nodeid
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed and not self.name:
-            self.name = report.nodeid
-
-
-def warm_up(files: list[str]) -> None:
-    """Runs the tests once in this process, so that every child finds their logs read: no reader is moved."""
-    from stepwatch import gpus, readers  # noqa: F401
-    from stepwatch.readers import reading
-
-    reading._read_text = functools.cache(reading._read_text)
-    inner = {name.split(".")[1] for name in sys.modules if name.startswith("stepwatch.")}
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        run_tests(files, plugins=[FewExamples()])
-    for name in list(sys.modules):
-        package, *rest = name.split(".")
-        if package == "tests" or (package == "stepwatch" and rest and rest[0] not in inner):
-            del sys.modules[name]
-            parent = sys.modules.get(name.rpartition(".")[0])
-            if hasattr(parent, rest[-1] if rest else ""):
-                delattr(parent, rest[-1])
-    gc.collect()
-    gc.freeze()
-
-
-def try_move(move: Move, files: list[list[str]], target: Path) -> None:
-    """In a child: the tests, file by file, until one fails; its name is the result."""
+def try_move(move: Move, stages: Iterable[list[str]], target: Path) -> None:
+    """In a child: the tests until one fails; its name is the result."""
     sys.meta_path.insert(0, Finder(move))  # type: ignore[arg-type]
-    failure = Failure()
-    for names in files:
-        if run_tests(names, "-x", plugins=[failure, FewExamples()]) not in (0, 5):
-            target.write_text(failure.name or names[0], encoding="utf-8")
-            return
-    target.write_text("", encoding="utf-8")
+    by = ""
+    for stage in filter(None, stages):
+        tests = Tests(stage)
+        files = dict.fromkeys(nodeid.split("::")[0] for nodeid in stage)
+        if run_tests(files, tests, "-x") != 0:
+            by = tests.failed[0] if tests.failed else stage[0]
+            break
+    target.write_text(by, encoding="utf-8")
 
 
 # --- all of them ------------------------------------------------------------------------------------------------
@@ -413,130 +350,42 @@ class Children:
             self._kept_at = time.monotonic()
 
 
-def test_files(places: Iterable[str]) -> list[str]:
-    found = [
-        path
-        for place in places
-        for path in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("test_*.py"))
-    ]
-    return sorted(str(path.relative_to(ROOT)) for path in found)
-
-
 @functools.cache
-def digest(path: str) -> str:
-    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()[:16]
+def digest(*paths: str) -> str:
+    return hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in paths)).hexdigest()[:16]
 
 
-def shared_digest() -> str:
-    """Of what all tests share."""
-    files = [*sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("*.py"))]
-    return hashlib.sha256("".join(map(digest, files)).encode()).hexdigest()[:16]
+def run(moves: list[Move], kept: dict[str, Any], children: Children) -> dict[str, str]:
+    """For each move of a room the test that noticed it, "" where none did. What did not change is not tried again."""
+    room = Path(moves[0].path).parts[2]
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/unit" / room).rglob("test_*.py"))
+    shared = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("*.py"))
 
+    def state(move: Move, by: str) -> str:
+        file = by.split("::")[0]
+        return digest(move.path, *shared, *([file] if (ROOT / file).is_file() else files))
 
-def find_calls(files: list[str], kept: dict[str, Any], children: Children) -> dict[str, Any]:
-    """Tests with the functions that they call. A test file is run again when it changed, not when the package did."""
-    known = kept.setdefault("calls", {})
-    for file in files:
-        if known.get(file, {}).get("digest") == digest(file):
-            continue
-
-        def done(written: str | None, file: str = file) -> None:
-            print(f"  {file}" + ("" if written else ": cannot be run"), file=sys.stderr)
-            known[file] = {"digest": digest(file), "tests": json.loads(written) if written else {}}
-
-        children.start(functools.partial(calls_of, file), 600, done)
-    children.finish()
-    return {nodeid: test for file in files for nodeid, test in known.get(file, {}).get("tests", {}).items()}
-
-
-class Selection:
-    """The tests for a move, of its own room: those that noticed its neighbours, its module's, then the others."""
-
-    def __init__(self, tests: dict[str, Any]) -> None:
-        self._seconds = {nodeid: test["seconds"] for nodeid, test in tests.items()}
-        self._callers: dict[str, set[str]] = defaultdict(set)
-        for nodeid, test in tests.items():
-            for function in test["calls"]:
-                self._callers[function].add(nodeid)
-        self._uses = Uses()
-        files = {nodeid.split("::")[0] for nodeid in tests}
-        self._mentioned = {file: _mentioned(ast.parse((ROOT / file).read_text(encoding="utf-8"))) for file in files}
-        self._noticed: dict[str, list[str]] = defaultdict(list)
-
-    def of(self, move: Move) -> list[str]:
-        name = move.scope.rsplit(" ", 1)[0]
-        found = set(self._callers[f"{move.path}::{name}"])
-        if not found:  # a constant: functions that depend on it, else any of its module
-            names = [part.strip(" ()*") for part in name.replace(".", ",").split(",")]
-            functions = self._uses.of(names)
-            found = {nodeid for function in functions for nodeid in self._callers[function]}
-            direct = {file for file, mentioned in self._mentioned.items() if mentioned & set(names)}
-            found |= {nodeid for nodeid in self._seconds if nodeid.split("::")[0] in direct}
-        if not found:
-            inside = [function for function in self._callers if function.startswith(f"{move.path}::")]
-            found = {nodeid for function in inside for nodeid in self._callers[function]}
-        room = Path(move.path).parent.name
-        return sorted({nodeid for nodeid in found if Path(nodeid.split("::")[0]).parent.name == room} or found)
-
-    def ordered(self, move: Move) -> list[list[str]]:
-        files: dict[str, list[str]] = defaultdict(list)
-        for nodeid in self.of(move):
-            files[nodeid.split("::")[0]].append(nodeid)
-
-        def distance(file: str) -> tuple[bool, float]:
-            seconds = sum(self._seconds[nodeid] for nodeid in files[file])
-            return Path(file).stem != f"test_{Path(move.path).stem}", seconds
-
-        scope = move.scope.rsplit(" ", 1)[0]
-        neighbours = [*self._noticed[f"{move.path} {scope}"], *self._noticed[move.path]]
-        latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self._seconds][:LATEST]
-        rest = [sorted(files[file], key=self._seconds.__getitem__) for file in sorted(files, key=distance)]
-        return [latest, *rest] if latest else rest
-
-    def note(self, move: Move, nodeid: str) -> None:
-        """A test that noticed a move is the first to be tried on the next ones there."""
-        for place in (move.path, f"{move.path} {move.scope.rsplit(' ', 1)[0]}"):
-            noticed = self._noticed[place]
-            if nodeid in noticed:
-                noticed.remove(nodeid)
-            noticed.insert(0, nodeid)
-
-    def seconds(self, files: list[list[str]]) -> float:
-        return sum(self._seconds[nodeid] for names in files for nodeid in names)
-
-
-def run(moves: list[Move], tests: dict[str, Any], kept: dict[str, Any], children: Children) -> dict[str, str]:
-    """For each move the test that noticed it, "" where none did."""
-    selection, results = Selection(tests), kept.setdefault("results", {})
-    shared = shared_digest()
     found: dict[str, str] = {}
-    for number, move in enumerate(moves, 1):
-        old = results.get(move.key, {})
-        if old.get("by"):
-            selection.note(move, old["by"])
-        files = selection.ordered(move)
-        by = old.get("by", "").split("::")[0]
-        state = [digest(move.path), shared]
-        relevant = [by] if by and (ROOT / by).exists() else sorted({names[0].split("::")[0] for names in files})
-        if old and old["state"] == [*state, *map(digest, relevant)]:
+    for move in moves:
+        old = kept.get(move.key)
+        if old and old["state"] == state(move, old["by"]):
             found[move.key] = old["by"]
+    order = Order(quick_tests(files)) if len(found) < len(moves) else Order({})
+    limit = LEAST_SECONDS + TIMES_USUAL * sum(order.seconds.values())
+    for number, move in enumerate(moves, 1):
+        if kept.get(move.key, {}).get("by"):
+            order.note(move, kept[move.key]["by"])
+        if move.key in found:
             continue
 
-        def done(
-            written: str | None, move: Move = move, files: Any = files, state: Any = state, number: int = number
-        ) -> None:
-            by = "does not end" if written is None else written
-            file = by.split("::")[0]
-            found[move.key] = by
+        def done(written: str | None, move: Move = move, number: int = number) -> None:
+            by = found[move.key] = "does not end" if written is None else written
             if by:
-                selection.note(move, by)
-            known = file if (ROOT / file).is_file() else ""
-            used = [known] if known else sorted({names[0].split("::")[0] for names in files})
-            results[move.key] = {"by": by, "state": [*state, *map(digest, used)]}
+                order.note(move, by)
+            kept[move.key] = {"by": by, "state": state(move, by)}
             print(f"{number}/{len(moves)} {'noticed' if by else 'SURVIVES'}  {move}  {by}", file=sys.stderr)
 
-        limit = LEAST_SECONDS + TIMES_USUAL * selection.seconds(files)
-        children.start(functools.partial(try_move, move, files), limit, done)
+        children.start(functools.partial(try_move, move, order.of(move)), limit, done)
     children.finish()
     return found
 
@@ -546,19 +395,17 @@ def main() -> int:
     parser.add_argument(
         "places", nargs="*", help="files or directories; src/stepwatch/{analysis,advice,estimator} if none"
     )
-    parser.add_argument("--tests", nargs="*", default=TESTS, help="test files or directories to notice by")
     parser.add_argument("--json", type=Path, help="write the results of all moves to this file")
     parser.add_argument("--cache", type=Path, default=ROOT / ".mutants.json", help="where results are kept")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--list", action="store_true", help="only list the moves")
     options = parser.parse_args()
     places = options.places or [f"src/stepwatch/{room}" for room in ROOMS]
-    paths = [
-        path
-        for place in places
-        for path in ([Path(place)] if place.endswith(".py") else sorted(Path(place).rglob("*.py")))
-    ]
-    moves = [move for path in paths for move in moves_in(ROOT / path)]
+    rooms: dict[str, list[Move]] = defaultdict(list)
+    for place in places:
+        for path in [Path(place)] if place.endswith(".py") else sorted(Path(place).rglob("*.py")):
+            rooms[path.parts[2]] += moves_in(ROOT / path)
+    moves = [move for room in rooms.values() for move in room]
     if options.list:
         print(*moves, sep="\n")
         return 0
@@ -569,13 +416,15 @@ def main() -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     sys.dont_write_bytecode = False  # else every child compiles all modules again
     sys.pycache_prefix = tempfile.mkdtemp(prefix="mutants-pyc-")
+    from stepwatch import gpus, readers  # noqa: F401  (what no move touches stays imported)
+    from stepwatch.readers import reading
+
+    reading._read_text = functools.cache(reading._read_text)
     children = Children(options.jobs, lambda: options.cache.write_text(json.dumps(kept), encoding="utf-8"))
-    tests = find_calls(test_files(options.tests), kept, children)
-    rooms = {Path(path).parts[2] for path in paths}
-    own = test_files(place for place in options.tests if rooms & {*Path(place).parts})
-    if rooms <= set(ROOMS) and own:  # without a name pytest would run every test there is
-        warm_up(own)
-    found = run(moves, tests, kept, children)
+    found: dict[str, str] = {}
+    for room in rooms.values():
+        if room:
+            found |= run(room, kept, children)
     for move in moves:
         if not found[move.key]:
             print(move)

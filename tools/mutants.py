@@ -48,7 +48,7 @@ FACTOR = 1.25
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 0.1  # slower ones notice little that quick ones do not, and cost half of all
+SLOW_TEST_S = 0.25  # slower ones notice little that quick ones do not, and cost half of all
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 

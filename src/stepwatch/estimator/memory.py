@@ -63,7 +63,7 @@ def largest_batch_size(workload: Workload, gpu: Gpu) -> int | None:
     """The largest micro-batch that fits; 0 where not even one sequence does."""
     if gpu.vram_bytes is None:
         return None
-    sizes = range(1, 1 << 24)  # more than fit any card, of one token each
+    sizes = range(1, int(gpu.vram_bytes))  # a sequence takes more than a byte
     return bisect_right(sizes, gpu.vram_bytes, key=lambda size: vram_bytes(replace(workload, batch_size=size), gpu).mid)
 
 

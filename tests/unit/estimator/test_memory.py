@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
-from stepwatch.estimator.constants import LOSS_POSITIONS, MEMORY
+from stepwatch.estimator.constants import MEMORY
 from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.memory import largest_batch_size, vram_bytes
 from stepwatch.estimator.workload import Workload, flops_per_iteration
@@ -18,8 +20,11 @@ CHUNKED = replace(GPT2, chunked_loss=True)
 
 
 def test_it_saves_the_logits_of_all_positions_but_some() -> None:
+    """As many as the trainer makes at a time. Its source is read: to import it takes torch."""
+    made = re.search(r"ON_CARD = \d+, (\d+)", (files("stepwatch") / "trainer/loss.py").read_text(encoding="utf-8"))
+    assert made is not None
     saved = vram_bytes(GPT2).mid - vram_bytes(CHUNKED).mid
-    positions = 16 * 1024 - LOSS_POSITIONS
+    positions = 16 * 1024 - int(made[1])
     added_gradient = 2 * 50304 * 768
     assert saved == pytest.approx(MEMORY.logit * positions * 50304 - added_gradient)
 
@@ -39,6 +44,16 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
         assert needs[0] <= gpu.vram_bytes < needs[1]
     assert largest_batch_size(CHUNKED, gpu) > largest_batch_size(GPT2, gpu)  # type: ignore[operator]
     assert largest_batch_size(replace(GPT2, n_layer=1000), gpu) == 0
+
+
+def test_the_largest_batch_of_tiny_sequences_is_the_last_that_fits_too() -> None:
+    gpu = find_gpu("H100")
+    tiny = Workload(n_layer=1, n_head=1, n_embd=1, block_size=1, vocab_size=1)
+    largest = largest_batch_size(tiny, gpu)
+    assert largest is not None
+    assert gpu.vram_bytes is not None
+    needs = [vram_bytes(replace(tiny, batch_size=size), gpu).mid for size in (largest, largest + 1)]
+    assert needs[0] <= gpu.vram_bytes < needs[1]
 
 
 def test_the_modern_recipe_has_two_more_tables_and_its_optimizer_computes() -> None:

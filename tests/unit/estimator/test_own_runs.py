@@ -60,3 +60,11 @@ def test_nine_of_ten_next_runs_lie_inside(count: int) -> None:
         shift, spread = posterior([rng.gauss(middle, 0.05) for _ in range(count)], 0.15)
         inside += abs(rng.gauss(middle, 0.05) - shift) <= 1.6449 * spread
     assert 0.86 <= inside / 2000 <= 0.94
+
+
+def test_runs_all_alike_leave_what_a_healthy_fleet_differs_by() -> None:
+    """2 % from run to run, as the logarithm's standard deviation (tests/fleets.py): the next one may differ by it."""
+    rng = random.Random(0)
+    shift, spread = posterior([0.1] * 1000, 0.15)
+    inside = sum(abs(rng.gauss(0.1, 0.02) - shift) <= 1.6449 * spread for _ in range(2000))
+    assert 0.88 <= inside / 2000 <= 0.92

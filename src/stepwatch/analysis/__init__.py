@@ -139,15 +139,13 @@ def analyse(
     if run.inside is None and run.compile_s is None and run.span is None and not run.parts:
         split = split_rows(run, phases, costs)
     else:  # more than the time of a step was recorded
-        from stepwatch.analysis import ranks, recorded, waiting
+        from stepwatch.analysis import ranks, recorded
 
         costs = recorded.with_recorded(run, phases, costs)
-        split = split_rows(run, phases, costs)
-        costs = waiting.with_data(run, phases, costs)
-        split = waiting.taken_off(run, phases, costs, split)
+        split = recorded.with_waiting(run, phases, costs, split_rows(run, phases, costs))
         goodput_of = find_goodput if run.span is None else recorded.recorded_goodput
         side_by_side = ranks.find_ranks(run) if run.ranks else None
-        rules = (*rules, *waiting.RULES, *recorded.RULES, *ranks.RULES)
+        rules = (*rules, *recorded.RULES, *ranks.RULES)
     goodput = goodput_of(run, phases, costs, split)
     analysis = Analysis(
         run=run,

@@ -1,7 +1,8 @@
-"""What a recorder saw: each part timed by itself, the span by the clock, and what lies inside a step."""
+"""What a recorder or the trainer itself timed: each part by itself, the span by the clock, and what lies inside a step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, NOT_SEPARABLE, Costs
-from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, Rule
+from stepwatch.analysis.findings import INFO, NOTICE, SLEEP_RATIO, WARNING, Finding, Rule, held_up_by
 from stepwatch.analysis.goodput import DATA, START, Goodput, Split, no_parts
-from stepwatch.analysis.phases import Phases
-from stepwatch.analysis.statistics import median
+from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.statistics import median, t_quantile
 from stepwatch.messages import Message
-from stepwatch.run import Floats, Run
+from stepwatch.run import SLEEP_S, Floats, Run
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
-    """The costs with the compilation that was timed by itself, and the step as the device takes it."""
+    """The costs with what was timed by itself: the compilation, the step on the device, the wait of a step for its data."""
     if run.inside is not None:
         known = phases.normal & np.isfinite(run.inside.device_s)
         host, device = run.iterations.time_s[known], run.inside.device_s[known]
@@ -35,7 +36,46 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
         how = COMBINED if how == NOT_SEPARABLE else how  # the first step alone shows nothing; its compilation is known
         compilation = own + Interval.exactly(run.compile_s)
         costs = replace(costs, compile_s=compilation, how={**costs.how, "compile_s": how})
-    return costs
+    known = _shows_waiting(run, phases)
+    if run.inside is None or not known.any():
+        return costs
+    data, covers = run.inside.data_s[known], phases.covers[known]
+    mean, rows = float(np.average(data, weights=covers)), len(data)  # sums need the mean
+    half = mean  # of a single row nothing shows how far others are from it
+    if rows > 1:
+        spread = math.sqrt(float(np.average((data - mean) ** 2, weights=covers)) * rows / (rows - 1))
+        half = t_quantile(rows - 1) * spread / math.sqrt(rows)
+    return replace(costs, data_s=Interval.around(mean, half), how={**costs.how, "data_s": MEASURED})
+
+
+def _shows_waiting(run: Run, phases: Phases) -> np.ndarray:
+    """Rows that show what a step waits: not the first, which starts the loader, nor those of a machine that slept."""
+    if run.inside is None:
+        return np.zeros(len(run.iterations), bool)
+    known = np.isfinite(run.inside.data_s) & (phases.phase != Phase.FIRST)
+    if phases.baseline is not None:
+        excess, times = phases.excess_s(run, np.arange(len(known))), run.iterations.time_s
+        known &= (excess <= SLEEP_S) | (times <= SLEEP_RATIO * np.asarray(phases.baseline.time_s))
+    return np.asarray(known)
+
+
+def with_waiting(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
+    """The split with the waiting apart: late data are why a step stalled, what is usual is part of every step."""
+    if run.inside is None or costs.data_s is None:
+        return split
+    known = _shows_waiting(run, phases)
+    data = np.where(known, run.inside.data_s, costs.data_s.mid)
+    beyond = np.where(known, data - median(run.inside.data_s[known]), 0.0)
+    step, unexplained = split.column_s("step"), split.column_s("unexplained")
+    late = np.minimum(np.maximum(beyond, 0.0, out=beyond), unexplained, out=beyond)
+    data -= late
+    within = np.minimum(data, step, out=data)
+    parts = {part: split.column_s(part) for part in ("eval", "checkpoint", "compile")}
+    parts = {part: column if column.any() else np.broadcast_to(0.0, len(column)) for part, column in parts.items()}
+    step -= within
+    unexplained -= late
+    parts |= {"step": step, "unexplained": unexplained, DATA: np.add(late, within, out=within)}
+    return Split(run.iterations.time_s, np.arange(len(step)), parts)
 
 
 def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
@@ -70,6 +110,52 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
 
 
 # --- findings ---------------------------------------------------------------------------------------------------
+
+
+def data_wait(a: Analysis) -> Iterator[Finding]:
+    share = a.data_share
+    if a.costs.data_s is None or share is None:
+        return
+    facts = {"share": share, "lost": a.goodput.parts_s[DATA], "each": a.costs.data_s.mid}
+    severity = WARNING if share >= 0.20 else NOTICE if share >= 0.05 else INFO
+    text = Message(
+        "The steps wait {share:pct} of their time for data: {each:time} each, {lost:time} in this log. More workers or "
+        "prefetching in the loader, data prepared beforehand or a faster disk would recover most of it.",
+        facts,
+    )
+    if severity == INFO:
+        text = Message("The steps wait {share:pct} of their time for data: the loader keeps up.", facts)
+    yield Finding("data_wait", severity, text)
+
+
+def late_steps(a: Analysis) -> Iterator[Finding]:
+    """Slow steps of which the record shows why: their data came late, or another rank did."""
+    rows = np.flatnonzero(a.phases.of(Phase.STALL))
+    if a.run.inside is None or not len(rows) or a.phases.baseline is None:
+        return
+
+    def facts(late: np.ndarray) -> dict[str, object]:
+        at, lost = a.run.iterations.number[late].tolist(), float(a.phases.excess_s(a.run, late).sum())
+        return {"at": at, "count": len(late), "lost": lost}
+
+    late = rows[held_up_by(a, rows, a.run.inside.data_s)]
+    if len(late):
+        message = Message(
+            "Iteration {at:ints} was slow because its data came late: {lost:time} lost.",
+            facts(late),
+            "{count:n} iterations ({at:ints}) were slow because their data came late: {lost:time} lost in all.",
+            len(late),
+        )
+        yield Finding("late_data", NOTICE, message)
+    late = rows[held_up_by(a, rows, a.run.inside.wait_s)]
+    if len(late):
+        message = Message(
+            "Iteration {at:ints} was slow because it waited for another rank: {lost:time} lost.",
+            facts(late),
+            "{count:n} iterations ({at:ints}) were slow because they waited for another rank: {lost:time} lost in all.",
+            len(late),
+        )
+        yield Finding("late_ranks", NOTICE, message)
 
 
 def device_time(a: Analysis) -> Iterator[Finding]:
@@ -139,4 +225,4 @@ def step_parts(a: Analysis) -> Iterator[Finding]:
         yield Finding("step_parts", INFO, Message("The parts of a step: {parts:said}.", {"parts": said}))
 
 
-RULES: tuple[Rule, ...] = (step_parts, device_time, outside_the_phases, lost_lines)
+RULES: tuple[Rule, ...] = (data_wait, late_steps, step_parts, device_time, outside_the_phases, lost_lines)

@@ -25,7 +25,7 @@ from stepwatch.settings import KINDS, Value
 from stepwatch.trainer.config import MEANINGS, TrainConfig, config_from_file, config_from_flags, train_config
 
 if TYPE_CHECKING:
-    from stepwatch.trainer.expected import Expected
+    from stepwatch.trainer.eta import Expected
     from stepwatch.trainer.log import Log
 
 
@@ -127,7 +127,7 @@ def _request(config: TrainConfig, **more: Value) -> EstimateRequest:
 def _expected(config: TrainConfig, vocab_size: int, ranks: int) -> Expected | str:
     """What `estimate` says of the run that begins; in the log, which is English, where it cannot."""
     from stepwatch.answers.from_plans import estimate
-    from stepwatch.trainer.expected import Expected
+    from stepwatch.trainer.eta import Expected
 
     try:
         with _this_machine():

@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import get_type_hints
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, get_type_hints
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
@@ -35,64 +35,79 @@ _POSITIVE = (*_COUNTS, "n_layer", "n_head", "n_embd", "learning_rate")
 _SHARES = ("dropout", "beta1", "beta2")
 
 
+def _setting(default: object, meaning: Message) -> Any:
+    """A setting with its default and its line in `train --help`."""
+    return field(default=default, metadata={"meaning": meaning})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """One run. `None` is decided by the device that is there; 0 of the last counts means "as nanoGPT does"."""
 
     # what is written, and how often
-    out_dir: str = "out"
-    eval_interval: int = 2000
-    log_interval: int = 1
-    eval_iters: int = 200
-    eval_only: bool = False
-    always_save_checkpoint: bool = True
-    init_from: str = "scratch"
-    wandb_log: bool = False
-    wandb_project: str = "owt"
-    wandb_run_name: str = "gpt2"
+    out_dir: str = _setting("out", Message("where run.jsonl and the checkpoints are written"))
+    eval_interval: int = _setting(2000, Message("iterations between evaluations"))
+    log_interval: int = _setting(1, Message("iterations between lines of the log"))
+    eval_iters: int = _setting(200, Message("batches of each split in an evaluation"))
+    eval_only: bool = _setting(False, Message("evaluate once and stop"))
+    always_save_checkpoint: bool = _setting(True, Message("save at every evaluation, not only if the loss improved"))
+    init_from: str = _setting(
+        "scratch",
+        Message("scratch; resume from the newest checkpoint in out_dir; auto: resume if there is one; or gpt2, …"),
+    )
+    wandb_log: bool = _setting(False, Message("report to Weights & Biases; needs wandb"))
+    wandb_project: str = _setting("owt", Message("project at Weights & Biases"))
+    wandb_run_name: str = _setting("gpt2", Message("run name at Weights & Biases"))
     # data; a step has gradient_accumulation_steps micro-batches of batch_size sequences, on all ranks together
-    dataset: str = "openwebtext"
-    gradient_accumulation_steps: int = 40
-    batch_size: int = 12
-    block_size: int = 1024
+    dataset: str = _setting("openwebtext", Message("a directory under data/, or a path"))
+    gradient_accumulation_steps: int = _setting(40, Message("micro-batches per step, over all ranks"))
+    batch_size: int = _setting(12, Message("sequences per micro-batch"))
+    block_size: int = _setting(1024, Message("tokens per sequence"))
     # model
-    n_layer: int = 12
-    n_head: int = 12
-    n_embd: int = 768
-    dropout: float = 0.0
-    bias: bool = False
+    n_layer: int = _setting(12, Message("layers"))
+    n_head: int = _setting(12, Message("attention heads per layer"))
+    n_embd: int = _setting(768, Message("width of the model"))
+    dropout: float = _setting(0.0, Message("share of activations set to zero in training"))
+    bias: bool = _setting(False, Message("biases in linear layers and norms"))
     # AdamW
-    learning_rate: float = 6e-4
-    max_iters: int = 600000
-    weight_decay: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.95
-    grad_clip: float = 1.0
+    learning_rate: float = _setting(6e-4, Message("the highest learning rate"))
+    max_iters: int = _setting(600000, Message("iterations of the run"))
+    weight_decay: float = _setting(0.1, Message("weight decay of AdamW"))
+    beta1: float = _setting(0.9, Message("first beta of AdamW"))
+    beta2: float = _setting(0.95, Message("second beta of AdamW"))
+    grad_clip: float = _setting(1.0, Message("largest norm of the gradients; 0 turns clipping off"))
     # the learning rate: a line up for warmup_iters, then half a cosine down to min_lr
-    decay_lr: bool = True
-    warmup_iters: int = 2000
-    lr_decay_iters: int = 600000
-    min_lr: float = 6e-5
+    decay_lr: bool = _setting(True, Message("warm-up and decay of the learning rate"))
+    warmup_iters: int = _setting(2000, Message("iterations until the highest learning rate"))
+    lr_decay_iters: int = _setting(600000, Message("iterations until the lowest learning rate"))
+    min_lr: float = _setting(6e-5, Message("the lowest learning rate"))
     # the machine
-    backend: str | None = None
-    device: str | None = None
-    dtype: str | None = None
-    compile: bool | None = None
+    backend: str | None = _setting(None, Message("nccl on CUDA, otherwise gloo"))
+    device: str | None = _setting(None, Message("CUDA, otherwise Apple's GPU, otherwise the CPU"))
+    dtype: str | None = _setting(None, Message("bfloat16 if the card has it, otherwise float16; float32 on a CPU"))
+    compile: bool | None = _setting(None, Message("True on CUDA, otherwise False"))
     # ours
-    sharding: str = "ddp"
-    activation_checkpointing: bool = False
-    seed: int = 1337
-    recipe: str = "nanogpt"
-    without: str = ""
-    chunked_loss: bool = True
-    tensorboard_log: bool = False
-    eval_batch_size: int = 0
-    eval_splits: str = "train,val"
-    checkpoint_interval: int = 0
-    keep: int = 0
-    on_nan: str = "stop"
-    profile: bool = False
-    weights: str = ""
+    sharding: str = _setting("ddp", Message("with several ranks: ddp, each has all weights, or fsdp, each has a part"))
+    activation_checkpointing: bool = _setting(
+        False, Message("recompute activations in the backward pass: less memory, more time")
+    )
+    seed: int = _setting(1337, Message("seed of all random numbers"))
+    recipe: str = _setting(
+        "nanogpt", Message("nanogpt, or modern: another model and optimizer, whose checkpoints nanoGPT cannot load")
+    )
+    without: str = _setting(
+        "",
+        Message("parts of recipe=modern to leave out, separated by commas: {parts:word}", {"parts": ", ".join(PARTS)}),
+    )
+    chunked_loss: bool = _setting(True, Message("never keep all logits of a large vocabulary at once"))
+    tensorboard_log: bool = _setting(False, Message("write TensorBoard event files to out_dir; needs tensorboard"))
+    eval_batch_size: int = _setting(0, Message("sequences per batch in an evaluation; 0: batch_size"))
+    eval_splits: str = _setting("train,val", Message("train,val or val"))
+    checkpoint_interval: int = _setting(0, Message("iterations between saves; 0: at evaluations"))
+    keep: int = _setting(0, Message("how many of the newest checkpoints to keep in addition to ckpt.pt"))
+    on_nan: str = _setting("stop", Message("stop or continue if the loss is not finite"))
+    profile: bool = _setting(False, Message("write a PyTorch profiler trace of a few steps to out_dir"))
+    weights: str = _setting("", Message("GPT-2's weights for init_from=gpt2…: a file or its directory"))
 
     def __post_init__(self) -> None:
         values = asdict(self)
@@ -146,61 +161,8 @@ class TrainConfig:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-NAMES = tuple(field.name for field in fields(TrainConfig))
-# As `train --help` says them, in the order of the fields.
-MEANINGS = {
-    "out_dir": Message("where run.jsonl and the checkpoints are written"),
-    "eval_interval": Message("iterations between evaluations"),
-    "log_interval": Message("iterations between lines of the log"),
-    "eval_iters": Message("batches of each split in an evaluation"),
-    "eval_only": Message("evaluate once and stop"),
-    "always_save_checkpoint": Message("save at every evaluation, not only if the loss improved"),
-    "init_from": Message(
-        "scratch; resume from the newest checkpoint in out_dir; auto: resume if there is one; or gpt2, …"
-    ),
-    "wandb_log": Message("report to Weights & Biases; needs wandb"),
-    "wandb_project": Message("project at Weights & Biases"),
-    "wandb_run_name": Message("run name at Weights & Biases"),
-    "dataset": Message("a directory under data/, or a path"),
-    "gradient_accumulation_steps": Message("micro-batches per step, over all ranks"),
-    "batch_size": Message("sequences per micro-batch"),
-    "block_size": Message("tokens per sequence"),
-    "n_layer": Message("layers"),
-    "n_head": Message("attention heads per layer"),
-    "n_embd": Message("width of the model"),
-    "dropout": Message("share of activations set to zero in training"),
-    "bias": Message("biases in linear layers and norms"),
-    "learning_rate": Message("the highest learning rate"),
-    "max_iters": Message("iterations of the run"),
-    "weight_decay": Message("weight decay of AdamW"),
-    "beta1": Message("first beta of AdamW"),
-    "beta2": Message("second beta of AdamW"),
-    "grad_clip": Message("largest norm of the gradients; 0 turns clipping off"),
-    "decay_lr": Message("warm-up and decay of the learning rate"),
-    "warmup_iters": Message("iterations until the highest learning rate"),
-    "lr_decay_iters": Message("iterations until the lowest learning rate"),
-    "min_lr": Message("the lowest learning rate"),
-    "backend": Message("nccl on CUDA, otherwise gloo"),
-    "device": Message("CUDA, otherwise Apple's GPU, otherwise the CPU"),
-    "dtype": Message("bfloat16 if the card has it, otherwise float16; float32 on a CPU"),
-    "compile": Message("True on CUDA, otherwise False"),
-    "sharding": Message("with several ranks: ddp, each has all weights, or fsdp, each has a part"),
-    "activation_checkpointing": Message("recompute activations in the backward pass: less memory, more time"),
-    "seed": Message("seed of all random numbers"),
-    "recipe": Message("nanogpt, or modern: another model and optimizer, whose checkpoints nanoGPT cannot load"),
-    "without": Message(
-        "parts of recipe=modern to leave out, separated by commas: {parts:word}", {"parts": ", ".join(PARTS)}
-    ),
-    "chunked_loss": Message("never keep all logits of a large vocabulary at once"),
-    "tensorboard_log": Message("write TensorBoard event files to out_dir; needs tensorboard"),
-    "eval_batch_size": Message("sequences per batch in an evaluation; 0: batch_size"),
-    "eval_splits": Message("train,val or val"),
-    "checkpoint_interval": Message("iterations between saves; 0: at evaluations"),
-    "keep": Message("how many of the newest checkpoints to keep in addition to ckpt.pt"),
-    "on_nan": Message("stop or continue if the loss is not finite"),
-    "profile": Message("write a PyTorch profiler trace of a few steps to out_dir"),
-    "weights": Message("GPT-2's weights for init_from=gpt2…: a file or its directory"),
-}
+NAMES = tuple(setting.name for setting in fields(TrainConfig))
+MEANINGS: dict[str, Message] = {setting.name: setting.metadata["meaning"] for setting in fields(TrainConfig)}
 _TYPES = {
     name: next(kind for kind in (bool, int, float, str) if kind in (hint, *getattr(hint, "__args__", ())))
     for name, hint in get_type_hints(TrainConfig).items()

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 
 from stepwatch.messages import Message
-from stepwatch.trainer.input_errors import CheckpointError
+from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.keeper import no_room, reason_of, replace
 from stepwatch.trainer.resuming import load, newest
 from stepwatch.trainer.sharded import is_sharded, write_whole

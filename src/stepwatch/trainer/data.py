@@ -19,8 +19,8 @@ from torch import Tensor
 
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted_path
+from stepwatch.trainer import DataError
 from stepwatch.trainer.hostile import LARGEST, Refused, plain
-from stepwatch.trainer.input_errors import DataError
 
 __all__ = ["Batches", "Data", "DataError", "Shard", "open_data", "read_meta"]
 

@@ -13,9 +13,9 @@ from torch.nn import functional
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.settings import GPT2_TOKENS
+from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.data import read_meta
 from stepwatch.trainer.hardware import Device
-from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.resuming import MANIFEST, NAME, load, newest
 from stepwatch.trainer.setup import Model, data_directory, model_of
 from stepwatch.trainer.tokenizing import gpt2_table

@@ -25,7 +25,7 @@ import torch
 
 from stepwatch.messages import Message
 from stepwatch.platforms import forget, put_in_place, step_back
-from stepwatch.trainer.input_errors import CheckpointError
+from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
 from stepwatch.trainer.snapshot import Packed, Snapshot, Taken
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -71,38 +70,7 @@ class Log:
         for remark in device.remarks:
             self.say(f"note: {remark}")
 
-    def parameters(self, decayed: list[int], rest: list[int], fused: bool) -> None:
-        self.say(f"num decayed parameter tensors: {len(decayed)}, with {sum(decayed):,} parameters")
-        self.say(f"num non-decayed parameter tensors: {len(rest)}, with {sum(rest):,} parameters")
-        self.say(f"using fused AdamW: {fused}")
-
     # --- the loop -----------------------------------------------------------------------------------------------
-
-    def iteration(self, number: int, loss: float, seconds: float, mfu: float) -> None:
-        self.say(f"iter {number}: loss {loss:.4f}, time {seconds * 1e3:.2f}ms, mfu {mfu * 100:.2f}%")
-
-    def evaluation(self, number: int, losses: Mapping[str, float], seconds: float) -> None:
-        self.say(f"step {number}: " + ", ".join(f"{split} loss {loss:.4f}" for split, loss in losses.items()))
-        self.say(f"evaluation at {number}: {seconds * 1e3:.2f}ms")
-
-    def saving(self, out_dir: str) -> None:
-        self.say(f"saving checkpoint to {out_dir}")
-
-    def waited(self, number: int, seconds: float) -> None:
-        self.say(f"checkpoint at {number}: waited {seconds * 1e3:.2f}ms")
-
-    def written(self, number: int, seconds: float) -> None:
-        self.say(f"checkpoint at {number}: written in {seconds * 1e3:.2f}ms")
-
-    def not_written(self, number: int, reason: str, kept: str | None) -> None:
-        self.say(f"checkpoint at {number}: not written ({reason}); {self.kept(kept)}")
-
-    def left_out(self, number: int, kept: str | None) -> None:
-        self.say(f"checkpoint at {number}: left out, since the loss was not finite; {self.kept(kept)}")
-
-    @staticmethod
-    def kept(name: str | None) -> str:
-        return "this run has none before it" if name is None else f"the one before is kept: {name}"
 
     def eta_is_due(self) -> bool:
         return time.monotonic() - self._last_eta >= _OFTEN_S

@@ -23,23 +23,20 @@ from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.platforms import keep_freed_memory, quoted_path
 from stepwatch.recorder import Recorder
+from stepwatch.trainer import CheckpointError, sharding
 from stepwatch.trainer import optimizer as optimizers
-from stepwatch.trainer import sharding
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Batches
 from stepwatch.trainer.distributed import Ranks
-from stepwatch.trainer.eta import Pace
+from stepwatch.trainer.eta import Expected, Pace
 from stepwatch.trainer.evaluation import Evaluator, Interrupted
-from stepwatch.trainer.expected import Expected
 from stepwatch.trainer.hardware import choose_device
-from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.keeper import Keeper, Saved, no_room, probe
 from stepwatch.trainer.log import Log
-from stepwatch.trainer.profiling import Profile
-from stepwatch.trainer.resume_point import KEY, ResumePoint
+from stepwatch.trainer.resuming import RESUME, ResumePoint
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
 from stepwatch.trainer.signals import Stop
-from stepwatch.trainer.trackers import trackers
+from stepwatch.trainer.trackers import Profile, trackers
 
 
 class NotFinite(InputError):
@@ -155,7 +152,7 @@ class TrainingLoop:
         self.parameters = list(training.raw.parameters())
         self.first = training.iteration
         self.step_times = array("d")
-        self.lines_told = 0  # of the step times, those that a line was about
+        self.times_logged = 0  # how many of them a line of the log covers
         profiled = self.config.profile and self.ranks.is_first and not self.config.eval_only
         path = directory / "profile.json"
         self.profile = Profile(path, self.first, self.config.max_iters) if profiled else None
@@ -222,7 +219,7 @@ class TrainingLoop:
             if number > first and self.saves_at(number, improved):
                 self.save()
             if self.profile is not None:
-                self.tell_profile(number)
+                self.report_profile(number)
                 self.mark = time.perf_counter()
             loss = self.step(number)
             self.report(number, number - first, loss)
@@ -230,7 +227,7 @@ class TrainingLoop:
             ends = training.iteration > config.max_iters
             if ends or self.stopping:
                 if self.profile is not None:
-                    self.tell_profile(training.iteration)
+                    self.report_profile(training.iteration)
                 self.save_at_end()
                 if not ends:
                     self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
@@ -305,60 +302,47 @@ class TrainingLoop:
     # --- the step -----------------------------------------------------------------------------------------------
 
     def step(self, number: int) -> float | None:
-        """Forward, backward, update; the loss if this iteration is logged, since to know it one must wait."""
-        training, recorder = self.training, self.recorder
+        """Forward, backward, update; the loss if this iteration is logged: to read it is to wait for the device."""
+        training, recorder, ranks, config = self.training, self.recorder, self.ranks, self.config
         began = time.perf_counter()
         with recorder.step(number=number) as phase:
-            phase.begun = self.mark  # printing the line of the step before takes time too: in the record it is here
+            phase.begun = self.mark  # in the record, printing the line of the step before belongs to this one
             for turn in range(training.micro_batches):
                 is_last = turn == training.micro_batches - 1
                 with recorder.data():
                     tokens, targets = self.batches.take()
-                loss = self._forward(tokens, targets, is_last)
+                ranks.share_gradients(training.raw, training.model, now=is_last)
+                with ranks.own_dropout(config.dropout), self.device.autocast():
+                    _, loss = training.model(tokens, targets)
+                assert loss is not None
                 self.batches.draw_ahead(only_one=is_last and self.evaluates_at(number + 1))
-                if is_last:
-                    self._ask_the_others()
+                if is_last and ranks.is_alone:
+                    self.stopping = self.stop.asked is not None
+                elif is_last:
+                    with recorder.wait():  # on CPUs the ranks meet here, so a slower one is waited for here
+                        self.stopping = ranks.any_says(self.stop.asked is not None)
                 training.scaler.scale(loss / training.micro_batches).backward()
             waited = self.settle()
-            self._update(loss)
+            norm = None
+            if config.grad_clip:
+                training.scaler.unscale_(training.optimizer)
+                norm = sharding.whole(torch.nn.utils.clip_grad_norm_(self.parameters, config.grad_clip))
+            training.scaler.step(training.optimizer)
+            training.scaler.update()
+            training.optimizer.zero_grad(set_to_none=True)
+            self.health.see(loss, norm)
             if number == self.first and not self.is_ready:
                 self.make_ready()  # now the optimizer has all of its state
-            told = None
-            if number % self.config.log_interval == 0:
-                told = self.health.loss(loss)
-                phase.note(loss=told)
+            logged = None
+            if number % config.log_interval == 0:
+                logged = self.health.loss(loss)
+                phase.note(loss=logged)
             elif self.evaluates_at(number + 1) or self.saves_at(number + 1):
                 self.device.synchronize()  # else the evaluation would be charged with what is still queued
             self.step_times.append(time.perf_counter() - began - waited)
             phase.others_s += waited  # the checkpoint's
             self.mark = time.perf_counter()
-        return told
-
-    def _forward(self, tokens: Tensor, targets: Tensor, is_last: bool) -> Tensor:
-        self.ranks.share_gradients(self.training.raw, self.training.model, now=is_last)
-        with self.ranks.own_dropout(self.config.dropout), self.device.autocast():
-            _, loss = self.training.model(tokens, targets)
-        assert loss is not None
-        return loss
-
-    def _ask_the_others(self) -> None:
-        """Whether to stop. On CPUs the ranks meet here anyway, so this is where one waits for a slower one."""
-        if self.ranks.is_alone:
-            self.stopping = self.stop.asked is not None
-            return
-        with self.recorder.wait():
-            self.stopping = self.ranks.any_says(self.stop.asked is not None)
-
-    def _update(self, loss: Tensor) -> None:
-        training = self.training
-        norm = None
-        if self.config.grad_clip:
-            training.scaler.unscale_(training.optimizer)
-            norm = sharding.whole(optimizers.clip(self.parameters, self.config.grad_clip))
-        training.scaler.step(training.optimizer)
-        training.scaler.update()
-        training.optimizer.zero_grad(set_to_none=True)
-        self.health.see(loss, norm)
+        return logged
 
     # --- evaluation and checkpoints -----------------------------------------------------------------------------
 
@@ -372,7 +356,9 @@ class TrainingLoop:
             phase.note(**{f"{split}_loss": loss for split, loss in losses.items()})
             seconds = time.perf_counter() - began
             self.pace.evaluation(seconds)
-            self.log.evaluation(number, losses, seconds)
+            said = ", ".join(f"{split} loss {loss:.4f}" for split, loss in losses.items())
+            self.log.say(f"step {number}: {said}")
+            self.log.say(f"evaluation at {number}: {seconds * 1e3:.2f}ms")
             rate = self.training.optimizer.param_groups[0]["lr"]
             found = {**{f"{split}/loss": loss for split, loss in losses.items()}, "lr": rate, "mfu": 100 * self.mfu}
             for tracker in self.trackers:
@@ -390,17 +376,17 @@ class TrainingLoop:
         number = self.last_save_at = self.training.iteration
         if self.health.is_spoilt():
             self.not_finite(number)
-            self.log.left_out(number, self.kept.name if self.kept else None)
+            self.log.say(f"checkpoint at {number}: left out, since the loss was not finite; {self.what_is_kept}")
             return
         point = self.training.resume_point
         assert point is not None
         point = point._replace(own=self.ranks.gathered(*point.own))
         if self.keeper is None:
             return
-        checkpoint = {**self.training.checkpoint(), KEY: point.as_plain()}
+        checkpoint = {**self.training.checkpoint(), RESUME: point.as_plain()}
         self.keeper.begin(checkpoint, number, stopped=stopped)
         self.unsettled = number
-        self.log.saving(self.config.out_dir)
+        self.log.say(f"saving checkpoint to {self.config.out_dir}")
         began, self.mark = self.mark, time.perf_counter()
         self.waited[number] = self.mark - began
 
@@ -418,7 +404,7 @@ class TrainingLoop:
         waited = self.keeper.settle()
         self.waited[number] += waited
         self.pace.checkpoint(self.waited[number])
-        self.log.waited(number, self.waited[number])
+        self.log.say(f"checkpoint at {number}: waited {self.waited[number] * 1e3:.2f}ms")
         return waited
 
     def wait_until_written(self) -> None:
@@ -430,23 +416,27 @@ class TrainingLoop:
         self.keeper.wait()
         self.waited[number] += time.perf_counter() - began
         if self.unsettled == number:  # else its line is there already
-            self.log.waited(number, self.waited[number])
+            self.log.say(f"checkpoint at {number}: waited {self.waited[number] * 1e3:.2f}ms")
 
-    def tell_written(self) -> None:
+    def report_written(self) -> None:
         """The lines of saves that were finished meanwhile."""
         while self.saved:
             self.last_save = saved = self.saved.popleft()
             if saved.failed is not None:
-                self.log.not_written(saved.at, saved.failed, self.kept.name if self.kept else None)
+                self.log.say(f"checkpoint at {saved.at}: not written ({saved.failed}); {self.what_is_kept}")
                 continue
             self.kept = saved.path
-            self.log.written(saved.at, saved.seconds)
+            self.log.say(f"checkpoint at {saved.at}: written in {saved.seconds * 1e3:.2f}ms")
             self.recorder.wrote_checkpoint(
                 saved.at,
                 waited_s=self.waited.pop(saved.at, 0.0),
                 background_s=None if saved.was_waited_for else saved.seconds,
                 path=str(saved.path),
             )
+
+    @property
+    def what_is_kept(self) -> str:
+        return "this run has none before it" if self.kept is None else f"the one before is kept: {self.kept.name}"
 
     def check_last_save(self) -> None:
         """A training whose result could not be saved ends with an error code too."""
@@ -477,12 +467,12 @@ class TrainingLoop:
 
     def report(self, number: int, done: int, loss: float | None) -> None:
         """The line of a logged iteration: its time is the mean of the steps since the line before."""
-        self.tell_written()
+        self.report_written()
         self.log.advance(number + 1, loss)
         if loss is None:
             return
-        since_line = self.step_times[self.lines_told :]
-        self.lines_told = len(self.step_times)
+        since_line = self.step_times[self.times_logged :]
+        self.times_logged = len(self.step_times)
         seconds = sum(since_line) / len(since_line)
         for _ in since_line:
             self.pace.step(seconds)
@@ -490,21 +480,18 @@ class TrainingLoop:
         if done >= 5 and peak is not None:  # nanoGPT's running mean, which begins at the fifth iteration
             now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
             self.mfu = now if self.mfu < 0 else 0.9 * self.mfu + 0.1 * now
-        self.log.iteration(number, loss, seconds, self.mfu)
+        self.log.say(f"iter {number}: loss {loss:.4f}, time {seconds * 1e3:.2f}ms, mfu {self.mfu * 100:.2f}%")
         if self.evaluates_at(number) or self.log.eta_is_due():
-            self.tell_eta(number)
+            last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
+            evaluations = last // every - number // every
+            checkpoints = last // saves - number // saves if saves else evaluations
+            interval = self.pace.eta(last - number, evaluations, checkpoints)
+            if interval is not None:
+                self.log.eta(number, interval)
         if not math.isfinite(loss) or self.health.is_spoilt():
             self.not_finite(number)
 
-    def tell_eta(self, number: int) -> None:
-        last, every, saves = self.config.max_iters, self.config.eval_interval, self.config.checkpoint_interval
-        evaluations = last // every - number // every
-        checkpoints = last // saves - number // saves if saves else evaluations
-        interval = self.pace.eta(last - number, evaluations, checkpoints)
-        if interval is not None:
-            self.log.eta(number, interval)
-
-    def tell_profile(self, number: int) -> None:
+    def report_profile(self, number: int) -> None:
         assert self.profile is not None
         written = self.profile.before(number)
         if written is not None:
@@ -514,7 +501,7 @@ class TrainingLoop:
         """Whatever happened: the save under way is finished and reported."""
         if self.keeper is not None:
             self.keeper.close()
-        self.tell_written()
+        self.report_written()
         for tracker in self.trackers:
             tracker.close()
         self.log.close()
@@ -587,8 +574,8 @@ class Health:
         own = loss.detach().float() if self._ranks.rank == self._ranks.world_size - 1 else torch.zeros_like(self._bad)
         both = torch.stack((own, self._bad))
         self._ranks.add_up(both)
-        told, self._spoilt = both.tolist()
-        return float(told)
+        last_loss, self._spoilt = both.tolist()
+        return float(last_loss)
 
     def is_spoilt(self) -> bool:
         """Asks the device, and the other ranks, unless nothing happened since it was asked last."""

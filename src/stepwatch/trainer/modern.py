@@ -1,6 +1,6 @@
 """`recipe=modern`: what the public speed runs of nanoGPT have found since, as far as it can be shown on one machine.
 
-Read it from top to bottom: attention, the two-layer network, the whole, the learning rate, the optimizer. Each part has
+Read it from top to bottom: attention, the two-layer network, the whole, the optimizer. Each part has
 its source beside it; records are those of github.com/KellerJordan/modded-nanogpt by their number. `without=rotary`
 leaves a part out and does there what nanoGPT does: so its share of the gain is measured (docs/train.md).
 
@@ -19,15 +19,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stepwatch.trainer.adamw import AdamW
 from stepwatch.trainer.config import MODERN, PARTS, TrainConfig
 from stepwatch.trainer.loss import capped, cross_entropy
 from stepwatch.trainer.model import WEIGHT_STD, GPTConfig
+from stepwatch.trainer.optimizer import AdamW, fused_if_possible
 
 CAP = 15.0  # record 18; 30 in Gemma 2, arXiv 2408.00118
 LOWEST_FREQUENCY = 1 / 1024  # record 17: in turns of a position, and none at all for half of the pairs
 SCORE_SCALE = 0.12  # record 20: queries and keys of length 1 need another scale than 1 / sqrt(width)
-WARM_DOWN = 0.6  # of the run
 # Of learning_rate. Muon's steps are as long as the matrix is wide, whatever the gradient, so its rate is higher; record
 # 8 has embeddings far above the head.
 MUON_RATE, EMBEDDING_RATE, HEAD_RATE, SCALAR_RATE = 30.0, 100.0, 5.0, 10.0
@@ -208,16 +207,6 @@ class ModernGPT(nn.Module):
             positions.weight = nn.Parameter(positions.weight[:block_size])  # type: ignore[index]
 
 
-# --- the learning rate ------------------------------------------------------------------------------------------
-
-
-def learning_rate(iteration: int, config: TrainConfig) -> float:
-    """A line up for warmup_iters, flat, and a line down to min_lr (Hägele et al., arXiv 2405.18392)."""
-    up = min(1.0, (iteration + 1) / (config.warmup_iters + 1))
-    down = (config.lr_decay_iters - iteration) / max(WARM_DOWN * config.lr_decay_iters, 1)
-    return up * (config.min_lr + (config.learning_rate - config.min_lr) * min(1.0, max(0.0, down)))
-
-
 # --- the optimizer ----------------------------------------------------------------------------------------------
 
 
@@ -230,27 +219,23 @@ class MuonAndAdamW(AdamW):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]  # torch's own has no types
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            if group["muon"]:
-                self._muon(group)
+        """First Muon, for matrices of one shape together. Without a gradient AdamW then leaves them alone."""
+        for group in (group for group in self.param_groups if group["muon"]):
+            alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    alike[weight.shape].append(weight)
+            for (rows, columns), weights in alike.items():
+                directions = torch.stack([self._with_momentum(weight) for weight in weights])
+                if rows == 3 * columns:  # queries, keys and values are three matrices in one
+                    directions = directions.view(-1, columns, columns)
+                turned = orthogonalised(directions)
+                # Wide or square, a step has the length that the rate says; a tall matrix has more outputs than inputs.
+                rate = group["lr"] * math.sqrt(max(1.0, turned.shape[-2] / turned.shape[-1]))
+                for weight, step in zip(weights, turned.view(-1, rows, columns), strict=True):
+                    weight.add_(step.type_as(weight), alpha=-rate)
+                    weight.grad = None
         super().step(closure)
-
-    def _muon(self, group: dict[str, Any]) -> None:
-        """Matrices of one shape together. They have no gradient afterwards, so that AdamW leaves them alone."""
-        alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
-        for weight in group["params"]:
-            if weight.grad is not None:
-                alike[weight.shape].append(weight)
-        for (rows, columns), weights in alike.items():
-            directions = torch.stack([self._with_momentum(weight) for weight in weights])
-            if rows == 3 * columns:  # queries, keys and values are three matrices in one
-                directions = directions.view(-1, columns, columns)
-            turned = orthogonalised(directions)
-            # Wide or square, a step has the length that the rate says; a tall matrix has more outputs than inputs.
-            rate = group["lr"] * math.sqrt(max(1.0, turned.shape[-2] / turned.shape[-1]))
-            for weight, step in zip(weights, turned.view(-1, rows, columns), strict=True):
-                weight.add_(step.type_as(weight), alpha=-rate)
-                weight.grad = None
 
     def _with_momentum(self, weight: nn.Parameter) -> Tensor:
         """Nesterov's: the gradient, drawn towards the mean of those before."""
@@ -274,8 +259,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     return x.mT if wide is not matrices else x
 
 
-def optimizer_of(model: ModernGPT, config: TrainConfig) -> tuple[MuonAndAdamW, bool]:
-    """The optimizer, and whether AdamW is fused."""
+def optimizer_of(model: ModernGPT, config: TrainConfig) -> MuonAndAdamW:
     kinds: dict[str, list[nn.Parameter]] = defaultdict(list)
     for name, weight in model.named_parameters():
         if weight.dim() < 2:
@@ -292,18 +276,13 @@ def optimizer_of(model: ModernGPT, config: TrainConfig) -> tuple[MuonAndAdamW, b
         "scalars": SCALAR_RATE,
     }
 
-    def groups() -> list[dict[str, Any]]:
-        return [
-            {
-                "params": list(weights),
-                "lr": config.learning_rate * rates[kind],
-                "times": rates[kind],
-                "muon": by_muon and kind == "matrices",
-            }
-            for kind, weights in kinds.items()
-        ]
-
-    try:
-        return MuonAndAdamW(groups(), fused=True), True
-    except RuntimeError:  # not for this device, or not in this torch
-        return MuonAndAdamW(groups(), fused=False), False
+    groups = [
+        {
+            "params": weights,
+            "lr": config.learning_rate * rates[kind],
+            "times": rates[kind],
+            "muon": by_muon and kind == "matrices",
+        }
+        for kind, weights in kinds.items()
+    ]
+    return fused_if_possible(MuonAndAdamW, groups)

@@ -2,23 +2,74 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from stepwatch.trainer import modern
-from stepwatch.trainer.adamw import AdamW
 from stepwatch.trainer.config import MODERN, TrainConfig
+
+WARM_DOWN = 0.6  # of the run, with recipe=modern
+
+
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW without torch's compiler.
+
+    torch imports the compiler, which takes a second of each start, only to mark these methods as not to be compiled.
+    Below the marks they are the same methods. The model can still be compiled.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.AdamW.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+    def make_room(self) -> None:
+        """Allocate the moments, as torch does in the first step.
+
+        There they would take the memory which that step has just freed, and the second step would have to get as much
+        from the system, which takes time.
+        """
+        for group in self.param_groups:
+            kinds = ("exp_avg",) if group.get("muon") else ("exp_avg", "exp_avg_sq")
+            for weight in group["params"]:
+                if not self.state[weight]:
+                    moments = {kind: torch.zeros_like(weight) for kind in kinds}
+                    self.state[weight] = {"step": torch.tensor(0.0), **moments}
+
+
+A = TypeVar("A", bound=AdamW)
+
+
+def fused_if_possible(kind: type[A], groups: list[dict[str, Any]], **options: Any) -> A:
+    """Fused, the update is one pass over the weights instead of a dozen; not every torch and device has it."""
+    try:
+        return kind([dict(group) for group in groups], fused=True, **options)  # torch writes into the groups
+    except RuntimeError:
+        return kind(groups, fused=False, **options)
+
+
+def adamw(model: nn.Module, config: TrainConfig) -> AdamW:
+    """Two groups: matrices, whose weights decay, and biases and scales, whose weights do not."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return fused_if_possible(AdamW, groups, lr=config.learning_rate, betas=(config.beta1, config.beta2))
 
 
 def learning_rate(iteration: int, config: TrainConfig) -> float:
-    """A line up, half a cosine down, then flat."""
+    """nanoGPT's: a line up, half a cosine down, then flat. With recipe=modern: a line up, flat, a line down."""
     if not config.decay_lr:
         return config.learning_rate
-    if config.recipe == MODERN and "warm_down" not in config.without.split(","):
-        return modern.learning_rate(iteration, config)
+    if config.recipe == MODERN and "warm_down" not in config.without.split(","):  # Hägele et al., arXiv 2405.18392
+        up = min(1.0, (iteration + 1) / (config.warmup_iters + 1))
+        down = (config.lr_decay_iters - iteration) / max(WARM_DOWN * config.lr_decay_iters, 1)
+        return up * (config.min_lr + (config.learning_rate - config.min_lr) * min(1.0, max(0.0, down)))
     if iteration < config.warmup_iters:
         return config.learning_rate * (iteration + 1) / (config.warmup_iters + 1)
     if iteration > config.lr_decay_iters:
@@ -27,32 +78,12 @@ def learning_rate(iteration: int, config: TrainConfig) -> float:
     return config.min_lr + 0.5 * (1.0 + math.cos(math.pi * way)) * (config.learning_rate - config.min_lr)
 
 
-def groups_of(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices, whose weights decay, and the rest (shifts and scales), whose do not."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
-
-
-def adamw(model: nn.Module, config: TrainConfig) -> tuple[AdamW, bool]:
-    """The optimizer, and whether it is fused: one pass over the weights instead of a dozen, where torch has it."""
-    matrices, rest = groups_of(model)
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": rest, "weight_decay": 0.0},
-    ]
-    given: dict[str, Any] = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
-    try:
-        return AdamW(groups, fused=True, **given), True
-    except RuntimeError:  # not for this device, or not in this torch
-        return AdamW(groups, **given), False
-
-
 def resume(optimizer: AdamW, saved: dict[str, Any], positions: nn.Parameter | None) -> None:
-    """Takes over the moments, each held against its weight, since fused AdamW trusts their sizes; what is anything else
-    than AdamW's state of these weights raises what Python raises.
+    """Takes over the moments, each compared with its weight, since fused AdamW trusts their sizes.
 
-    Of the groups it takes what nanoGPT resumes with; how the arithmetic is done is this machine's affair. `positions`
-    may have been cut to a smaller block_size, and its moments are cut with it.
+    A state that is not AdamW's for these weights raises whatever Python raises. Of the groups it takes what nanoGPT
+    resumes with, not how the arithmetic is done. `positions` may have been cut to a smaller block_size; its moments are
+    then cut too.
     """
     state = optimizer.state_dict()
     for own, group in zip(state["param_groups"], saved["param_groups"], strict=True):
@@ -93,8 +124,3 @@ def scaler(enabled: bool) -> Any:
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("times", 1.0)
-
-
-def clip(parameters: list[nn.Parameter], limit: float) -> Tensor:
-    """Gradients no longer than the limit, all together; how long they were."""
-    return torch.nn.utils.clip_grad_norm_(parameters, limit)

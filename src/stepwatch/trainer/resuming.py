@@ -7,15 +7,14 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from stepwatch.messages import Message
+from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.hostile import Refused
-from stepwatch.trainer.input_errors import CheckpointError
-from stepwatch.trainer.resume_point import KEY, point_of
 from stepwatch.trainer.snapshot import tensors_of
 
 NAME = "ckpt.pt"
@@ -25,6 +24,8 @@ KEPT = "ckpt_{}.pt"
 """With `keep`: the newest checkpoints under the numbers of their iterations."""
 SHARDED, MANIFEST = "ckpt_sharded_{}", "manifest.json"
 """The directory that all ranks write, under the number of its iteration, and the file that makes it complete."""
+RESUME = "resume"
+"""The key of the ResumePoint in a checkpoint; nanoGPT's own programs do not look at it."""
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "model": dict,
@@ -175,7 +176,7 @@ def _wrong_figure(loaded: Mapping[str, Any]) -> tuple[str, str] | None:
     try:
         point_of(loaded)
     except ValueError:
-        return KEY, type(loaded[KEY]).__name__
+        return RESUME, type(loaded[RESUME]).__name__
     return None
 
 
@@ -205,3 +206,50 @@ def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> Non
             ),
             Message("leave these settings out to use those of the checkpoint, or start over: --init_from=scratch"),
         )
+
+
+# --- to go on exactly -------------------------------------------------------------------------------------------
+
+
+class ResumePoint(NamedTuple):
+    """Where the random numbers and the data stand, so that a resumed run has the losses of one that never stopped.
+
+    It is taken at the top of a turn, before the evaluation of that turn, which a resumed run makes again. Batches are
+    drawn ahead, so it holds those that no step has used yet.
+    """
+
+    seed: int
+    generator: Tensor
+    """The host's, common to all ranks: what is drawn of the data, and dropout on a single CPU."""
+    own: tuple[Tensor | None, ...]
+    """Each rank's own, for dropout: its card's, or on CPUs a second one."""
+    batches: tuple[Tensor, ...]
+    """Where the sequences of each batch start that is drawn and not yet trained on."""
+    scaler: Mapping[str, Any]
+
+    def as_plain(self) -> dict[str, Any]:
+        """Names to tensors and plain data, as a checkpoint holds them."""
+        return {**self._asdict(), "own": list(self.own), "batches": list(self.batches), "scaler": dict(self.scaler)}
+
+
+def point_of(checkpoint: Mapping[str, Any]) -> ResumePoint | None:
+    """The one in a checkpoint; None in nanoGPT's own. ValueError where it cannot be one."""
+    if RESUME not in checkpoint:
+        return None
+    held = checkpoint[RESUME]
+    try:
+        point = ResumePoint(**{name: held[name] for name in ResumePoint._fields})
+        point = point._replace(own=tuple(point.own), batches=tuple(point.batches))
+        torch.Generator().set_state(point.generator)
+        fits = (
+            type(point.seed) is int
+            and all(own is None or own.dtype == torch.uint8 for own in point.own)
+            and all(starts.dtype == torch.int64 and starts.dim() == 1 and len(starts) for starts in point.batches)
+            and (not point.scaler or set(point.scaler) == set(torch.amp.GradScaler("cpu").state_dict()))
+            and all(isinstance(value, int | float) and math.isfinite(value) for value in point.scaler.values())
+        )
+    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+        raise ValueError(RESUME) from error
+    if not fits:
+        raise ValueError(RESUME)
+    return point

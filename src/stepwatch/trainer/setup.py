@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, flops_per_token
+from stepwatch.trainer import CheckpointError
 from stepwatch.trainer import optimizer as optimizers
-from stepwatch.trainer.adamw import AdamW
 from stepwatch.trainer.config import MODERN, RECIPES, TrainConfig
 from stepwatch.trainer.data import Data, open_data
 from stepwatch.trainer.distributed import Ranks
 from stepwatch.trainer.hardware import Device
-from stepwatch.trainer.input_errors import CheckpointError
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
 from stepwatch.trainer.modern import ModernConfig, ModernGPT, optimizer_of
+from stepwatch.trainer.optimizer import AdamW
 from stepwatch.trainer.pretrained import gpt2
-from stepwatch.trainer.recomputing import recompute_activations
-from stepwatch.trainer.resume_point import ResumePoint, point_of
-from stepwatch.trainer.resuming import SHAPE, STOPPED, check_shape, load, model_state, newest
+from stepwatch.trainer.resuming import (
+    SHAPE,
+    STOPPED,
+    ResumePoint,
+    check_shape,
+    load,
+    model_state,
+    newest,
+    point_of,
+)
 from stepwatch.trainer.sharding import shard
 
 Model = GPT | ModernGPT
@@ -105,12 +114,14 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
         recompute_activations(model)
     optimizer: AdamW
     if isinstance(model, ModernGPT):
-        optimizer, _ = optimizer_of(model, config)
+        optimizer = optimizer_of(model, config)
         log.say(f"recipe=modern{f' without {config.without}' if config.without else ''}: nanoGPT cannot load it")
     else:
-        optimizer, fused = optimizers.adamw(model, config)
-        decayed, rest = ([parameter.numel() for parameter in group] for group in optimizers.groups_of(model))
-        log.parameters(decayed, rest, fused)
+        optimizer = optimizers.adamw(model, config)
+        for kind, group in zip(("decayed", "non-decayed"), optimizer.param_groups, strict=True):
+            sizes = [weight.numel() for weight in group["params"]]
+            log.say(f"num {kind} parameter tensors: {len(sizes)}, with {sum(sizes):,} parameters")
+        log.say(f"using fused AdamW: {bool(optimizer.defaults['fused'])}")
     training = Training(
         config=config,
         device=device,
@@ -217,6 +228,12 @@ def model_of(saved: Mapping[str, Any], dropout: float) -> Model:
             Message("the file is damaged, or of another program: use --init_from=scratch"),
         ) from error
     return model
+
+
+def recompute_activations(model: nn.Module) -> None:
+    """Activation checkpointing, in place: a layer keeps only its input; the backward pass computes the rest again."""
+    for block in model.transformer["h"]:  # type: ignore[index,union-attr]
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 # --- compiled, and shared among the ranks -----------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.settings import GPT2_TOKENS
-from stepwatch.trainer.input_errors import DataError
+from stepwatch.trainer import DataError
 
 KINDS = ("char", "byte", "gpt2")
 Tokens: TypeAlias = np.ndarray[Any, np.dtype[np.uint16]]

@@ -1,4 +1,4 @@
-"""Weights & Biases and TensorBoard, where a run asks for them. Only the first rank reports."""
+"""What the first rank reports beside the log, if asked to: Weights & Biases, TensorBoard, a profile of some steps."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.trainer.config import TrainConfig
+
+_AFTER, _STEPS = 10, 5  # steps; the first ones allocate memory and fill caches
 
 
 class Tracker(Protocol):
@@ -77,3 +81,26 @@ def _missing(setting: str, package: str) -> InputError:
         Message("{setting:word}=True needs {package:word}", {"setting": setting, "package": package}),
         Message("pip install {package:word}, or leave the setting out", {"package": package}),
     )
+
+
+class Profile:
+    """A trace of a few steady steps by PyTorch's profiler, for Perfetto or chrome://tracing."""
+
+    def __init__(self, path: Path, first: int, last: int) -> None:
+        """`first` and `last` are the iterations of the run: a short one is traced from its second step on."""
+        self.path = path
+        self.begin = min(first + _AFTER, max(first + 1, last - _STEPS))
+        self.end = min(self.begin + _STEPS, last + 1)
+        self._profiler: Any = None
+
+    def before(self, number: int) -> str | None:
+        """What to say in the log, once the trace is written."""
+        if number == self.begin < self.end:
+            self._profiler = torch.profiler.profile()  # of the processor, and of the card where there is one
+            self._profiler.start()
+        if self._profiler is None or number < self.end:
+            return None
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        profiler.export_chrome_trace(str(self.path))
+        return f"profile of iterations {self.begin} to {number - 1}: {self.path}"

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch")
 
 from tests.checkpoints import SHAPE, a_checkpoint  # noqa: E402
 
+from stepwatch.trainer import CheckpointError  # noqa: E402
 from stepwatch.trainer import keeper as module  # noqa: E402
-from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
 from stepwatch.trainer.keeper import Keeper, Saved  # noqa: E402
 from stepwatch.trainer.resuming import load, newest  # noqa: E402
 from stepwatch.trainer.snapshot import LARGEST_COPY, SMALLEST_COPY, Copy  # noqa: E402

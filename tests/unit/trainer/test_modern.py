@@ -96,7 +96,7 @@ def test_each_part_can_be_left_out_and_the_rest_learns(part: str) -> None:
     config = replace(CONFIG, without=part)
     torch.manual_seed(1)
     model = ModernGPT(replace(TINY, without=part))
-    optimizer, _ = optimizer_of(model, config)
+    optimizer = optimizer_of(model, config)
     losses = [trained(model, optimizer, range(1))[0] for _ in range(12)]  # the same batch again and again
     assert losses[-1] < 0.9 * losses[0]
 
@@ -106,7 +106,7 @@ def test_muon_moves_a_matrix_by_its_rate_whatever_the_size_of_the_gradient() -> 
     for size in (1.0, 1e-3):
         torch.manual_seed(1)
         model = ModernGPT(TINY)
-        optimizer, _ = optimizer_of(model, CONFIG)
+        optimizer = optimizer_of(model, CONFIG)
         weight = model.transformer["h"][0].mlp.c_proj.weight
         before = weight.detach().clone()
         for one in model.parameters():
@@ -120,7 +120,7 @@ def test_muon_moves_a_matrix_by_its_rate_whatever_the_size_of_the_gradient() -> 
 def test_a_saved_run_goes_on_to_the_last_digit() -> None:
     torch.manual_seed(1)
     model = ModernGPT(TINY)
-    optimizer, _ = optimizer_of(model, CONFIG)
+    optimizer = optimizer_of(model, CONFIG)
     trained(model, optimizer, range(5))
     saved: dict[str, Any] = {
         "model": {name: weight.clone() for name, weight in model.state_dict().items()},
@@ -133,16 +133,16 @@ def test_a_saved_run_goes_on_to_the_last_digit() -> None:
 
     again = model_of(saved, 0.0)
     assert isinstance(again, ModernGPT)
-    new, _ = optimizer_of(again, CONFIG)
+    new = optimizer_of(again, CONFIG)
     optimizers.resume(new, state, None)
     assert trained(again, new, range(5, 9)) == wanted
 
 
 def test_an_optimizer_of_another_shape_is_refused() -> None:
     model = ModernGPT(TINY)
-    optimizer, _ = optimizer_of(model, CONFIG)
+    optimizer = optimizer_of(model, CONFIG)
     trained(model, optimizer, range(1))
-    other, _ = optimizer_of(ModernGPT(replace(TINY, n_embd=16)), CONFIG)
+    other = optimizer_of(ModernGPT(replace(TINY, n_embd=16)), CONFIG)
     with pytest.raises(ValueError, match="Size"):
         optimizers.resume(other, optimizer.state_dict(), None)
 

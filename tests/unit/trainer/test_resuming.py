@@ -18,9 +18,8 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch")
 
 from tests.checkpoints import SHAPE, a_checkpoint  # noqa: E402
 
-from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
-from stepwatch.trainer.resume_point import point_of  # noqa: E402
-from stepwatch.trainer.resuming import check_shape, load, model_state  # noqa: E402
+from stepwatch.trainer import CheckpointError  # noqa: E402
+from stepwatch.trainer.resuming import check_shape, load, model_state, point_of  # noqa: E402
 
 
 def told(path: Path) -> str:

@@ -16,8 +16,7 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch")
 
 from tests.checkpoints import a_checkpoint  # noqa: E402
 
-from stepwatch.trainer import sharded  # noqa: E402
-from stepwatch.trainer.input_errors import CheckpointError  # noqa: E402
+from stepwatch.trainer import CheckpointError, sharded  # noqa: E402
 from stepwatch.trainer.resuming import load, newest  # noqa: E402
 
 

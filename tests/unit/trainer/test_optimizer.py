@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch")
 
 from torch import nn  # noqa: E402
 
-from stepwatch.trainer.adamw import AdamW  # noqa: E402
+from stepwatch.trainer.optimizer import AdamW  # noqa: E402
 
 
 def steps_of(kind: type[torch.optim.AdamW], *, fused: bool = True, room: bool = False) -> nn.Parameter:

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs torch")
 
 from stepwatch.trainer.model import GPT, GPTConfig  # noqa: E402
-from stepwatch.trainer.recomputing import recompute_activations  # noqa: E402
+from stepwatch.trainer.setup import recompute_activations  # noqa: E402
 
 SHAPE = GPTConfig(n_layer=4, n_head=2, n_embd=32, block_size=32, vocab_size=61, bias=False, dropout=0.1)
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from stepwatch.readers.formats.tracks import Track
 from stepwatch.readers.text.block import Bytes, Floats, Ints
 
 Hashes = npt.NDArray[np.uint64]
@@ -39,6 +41,14 @@ class Scalars(NamedTuple):
     step: Ints
     wall_s: Floats
     value: Floats
+
+    def by_tag(self) -> Iterator[tuple[str, Track]]:
+        """Those of each tag, as they come."""
+        order = np.argsort(self.tag, kind="stable")
+        edges = np.searchsorted(self.tag[order], np.arange(len(self.tags) + 1)).tolist()
+        for tag, edge in zip(self.tags, pairwise(edges), strict=True):
+            rows = order[slice(*edge)]
+            yield tag, Track(self.step[rows], self.wall_s[rows], self.value[rows])
 
 
 class Text(NamedTuple):
@@ -293,10 +303,3 @@ def _joined(parts: list[Scalars]) -> Scalars:
     ]
     columns = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
     return Scalars(list(tags), np.concatenate(numbers), *columns)
-
-
-def joined(parts: list[Scalars]) -> Scalars:
-    """As read in pieces, by time."""
-    whole = _joined(parts)
-    order = np.argsort(whole.wall_s, kind="stable")
-    return Scalars(whole.tags, whole.tag[order], whole.step[order], whole.wall_s[order], whole.value[order])

@@ -67,7 +67,7 @@ def finish(first_line: int, records: Records) -> None:
         tag = place[name]
         scalars = Scalars([names[i] for i in tags], tag, step, ms / 1e3, value)
         del ms, step, name, value, tag
-        add_scalars(scalars, config, None, records)
+        add_scalars(dict(scalars.by_tag()), config, None, records)
         return
     rows: dict[tuple[int, int], dict[str, object]] = {}
     for at_ms, at, place, number in zip(*(column.tolist() for column in (ms, step, name, value)), strict=True):

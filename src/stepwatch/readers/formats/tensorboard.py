@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ import numpy as np
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.event_files import Scalars, Text, decode, fields, joined
+from stepwatch.readers.formats.event_files import Text, decode, fields
 from stepwatch.readers.formats.recorder_run import with_inside
+from stepwatch.readers.formats.running import pieces
+from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
 from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.arguments import settings_from
@@ -45,14 +48,6 @@ _ARGUMENTS = ("args", "hparams", "config")
 _AT_THE_START = "args" + _TEXT  # Hugging Face writes it when the training begins
 
 
-class _Track(NamedTuple):
-    """One tag."""
-
-    step: Ints
-    wall_s: Floats
-    value: Floats
-
-
 def sniff(head: bytes) -> float:
     return math.inf if is_event_file(head) else 0.0  # nothing else begins like one
 
@@ -61,7 +56,9 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     data = records.held + text
     scalars, texts, end, damaged = decode(data)
     records.held = data[end:]
-    records.kept += [scalars, *texts]
+    for tag, track in scalars.by_tag():
+        keep(records, tag, track)
+    records.kept += texts
     for _ in range(damaged):
         records.add_unread(0, "a damaged record")
 
@@ -70,25 +67,25 @@ def finish(first_line: int, records: Records) -> None:
     if records.held:  # of a file that was cut, or is being written
         records.add_unread(0, "a record that is cut off")
     records.held = b""
-    parts = [part for part in records.kept if isinstance(part, Scalars)]
-    texts = sorted((part for part in records.kept if isinstance(part, Text)), key=lambda text: text.wall_s)
+    texts = sorted(records.kept, key=lambda text: text.wall_s)
     records.kept.clear()
-    if not any(len(part.step) for part in parts):
+    found = take(records)
+    if not found:
         raise NoIterations(
             Message("the event file contains no numbers"),
             Message("copy the whole file if it was cut off, or wait for the first numbers"),
         )
-    Events(joined(parts), texts).add_to(records)
+    Events(found, texts).add_to(records)
 
 
 class Events:
     """All that a directory's event files hold, or a tracker's history of a run, in the order of time."""
 
-    def __init__(self, scalars: Scalars, texts: list[Text], first_line: int = 0) -> None:
+    def __init__(self, tracks: Tracks, texts: list[Text], first_line: int = 0) -> None:
         self.first_line = first_line
-        self.scalars = scalars
+        self.tracks = tracks
         self.texts = texts
-        self.moments = _moments(scalars.wall_s, np.array([text.wall_s for text in texts]))
+        self.moments = _moments(tracks, np.array([text.wall_s for text in texts]))
         """What stands for the number of a line: each moment at which something was logged."""
 
     def add_to(self, records: Records) -> None:
@@ -117,10 +114,10 @@ class Events:
             rows, times = given._replace(value=_joined_at(rows, given.step)), given.value
         else:
             rows, ends = self._with_ends(rows)
-            times, evaluations = _between(rows, evaluations, self._starts(rows))
+            times, evaluations = _between(rows, evaluations, self._starts)
             times, saves = _without_saves(rows, times, settings)
-            others = np.delete(times, ends)
-            if len(ends) and np.isfinite(others).any():  # the last save and what else ends a training lie there, too
+            # The last save and what else ends a training lie there, too.
+            if len(ends) and np.isfinite(others := np.delete(times, ends)).any():
                 times[ends] = np.fmin(times[ends], np.nanmedian(others))
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
@@ -155,7 +152,7 @@ class Events:
         self._add_epochs(rows, evaluations, told | ({"max_iters": planned} if planned else {}), records)
 
     def _add_epochs(
-        self, rows: _Track, evaluations: list[Evaluation], told: dict[str, object], records: Records
+        self, rows: Track, evaluations: list[Evaluation], told: dict[str, object], records: Records
     ) -> None:
         if len(rows.step) and rows.step[0] == 0:  # the first of them has the number 0 in some trainers
             rows = rows._replace(step=rows.step + 1)
@@ -165,22 +162,29 @@ class Events:
         for line in (self.first_line, *map(self._line, rows.wall_s[begins].tolist())):
             records.events += [Fact(line, name, value) for name, value in (told | {"counts_epochs": True}).items()]
         timed = [each for each in evaluations if each.took_s is not None and told["holds"] != BOTH]
-        self._add_rows(rows, _between(rows, timed, self._starts(rows))[0], records)
+        self._add_rows(rows, _between(rows, timed, self._starts)[0], records)
 
     def _count_batches(self) -> None:
         """Where the loss has many values for one step, spread over the time, a step is an epoch: they are batches."""
         name = self._loss()
         if name is None:
             return
-        step, wall = rows_of([*self.scalars[2:4]], self.scalars.tag == self.scalars.tags.index(name))
-        same, gaps = np.diff(step) == 0, np.diff(wall)
-        # Ranks that log the same step do so at one moment.
-        if 2 * int(same.sum()) > len(step) > 0 and (np.diff(step) >= 0).all() and 2 * gaps[same].sum() > gaps.sum():
-            self.scalars = self.scalars._replace(step=np.searchsorted(wall, self.scalars.wall_s, side="right"))
-            return
+        step, wall, _ = self.tracks[name]
+        same, falls = 0, [np.zeros(1, np.int64)]
+        pause_s = pauses_s = 0.0
+        for rows in pieces(len(step) - 1):
+            between = np.diff(step[rows.start : rows.stop + 1])
+            gaps = np.diff(wall[rows.start : rows.stop + 1])
+            same += int(np.count_nonzero(between == 0))
+            pause_s, pauses_s = pause_s + float(gaps[between == 0].sum()), pauses_s + float(gaps.sum())
+            falls.append(rows.start + 1 + np.flatnonzero(between < 0))
         # Steps that are counted from the beginning again in each epoch go on: all of these are equally long, and follow
         # on each other in one process. Two may be two trainings.
-        begins = np.append(0, np.flatnonzero(np.diff(step) < 0) + 1)
+        begins = np.concatenate(falls)
+        # Ranks that log the same step do so at one moment.
+        if 2 * same > len(step) and len(begins) == 1 and 2 * pause_s > pauses_s:
+            self._count_anew(wall, np.arange(len(wall) + 1))
+            return
         if len(begins) < 3:
             return
         first, last = step[begins], step[np.append(begins[1:], len(step)) - 1]
@@ -191,53 +195,60 @@ class Events:
             apart = usual_distance(step) or 1
             length = int(last[0] - first[0]) + apart
             number = step + length * (np.searchsorted(begins, np.arange(len(step)), side="right") - 1)
-            at = np.maximum(np.searchsorted(wall, self.scalars.wall_s, side="right") - 1, 0)
-            self.scalars = self.scalars._replace(step=number[at])
+            self._count_anew(wall, np.append(number[0], number))
 
-    def _counts_epochs(self, rows: _Track, evaluations: list[Evaluation]) -> bool:
+    def _count_anew(self, wall: Floats, number: Ints) -> None:
+        """Whatever was logged is at the number of the last of these moments; the first number is that before them."""
+        self.tracks = {
+            tag: track._replace(step=number[np.searchsorted(wall, track.wall_s, side="right")])
+            for tag, track in self.tracks.items()
+        }
+
+    def _counts_epochs(self, rows: Track, evaluations: list[Evaluation]) -> bool:
         """Whether a step is an epoch: Keras calls it so, or each next one has been evaluated.
 
         Hugging Face gives the epoch separately.
         """
         if (self._loss() or "").lower().startswith(_OF_EPOCHS):
             return True
+        if len(evaluations) < len(rows.step) or any(tag.lower() in ("epoch", "train/epoch") for tag in self.tracks):
+            return False
         evaluated = np.isin(rows.step, [each.at for each in evaluations])
-        has_epochs = any(tag.lower() in ("epoch", "train/epoch") for tag in self.scalars.tags)
-        return len(rows.step) > 1 and bool((np.diff(rows.step) == 1).all() and evaluated.all()) and not has_epochs
+        return len(rows.step) > 1 and bool((np.diff(rows.step) == 1).all() and evaluated.all())
 
     def _line(self, wall_s: float) -> int:
         return self.first_line + int(np.searchsorted(self.moments, wall_s))
 
-    def track(self, name: str) -> _Track | None:
+    def track(self, name: str) -> Track | None:
         """A tag's numbers, each step once per run; None where it was not logged."""
-        if name not in self.scalars.tags:
+        track = self.tracks.get(name)
+        if track is None:
             return None
-        columns = rows_of([*self.scalars[2:]], self.scalars.tag == self.scalars.tags.index(name))
-        return _Track(*rows_of(columns, np.diff(columns[0], prepend=-1) != 0))
+        new = np.append(track.step[:1] != -1, track.step[1:] != track.step[:-1])
+        return Track(*rows_of([*track], new))
 
     # --- which tags ---------------------------------------------------------------------------------------------
 
-    def _training(self) -> _Track | None:
+    def _training(self) -> Track | None:
         name = self._loss()
         return self.track(name) if name is not None else None
 
     def _loss(self) -> str | None:
         """The tag of the training's loss."""
-        lower = {tag.lower(): tag for tag in reversed(self.scalars.tags)}
+        lower = {tag.lower(): tag for tag in reversed(self.tracks)}
         for name in _LOSSES:
             if name in lower:
                 return lower[name]
-        counts = np.bincount(self.scalars.tag.astype(np.intp), minlength=len(self.scalars.tags)).tolist()
         likely = [
-            (count, tag) for tag, count in zip(self.scalars.tags, counts, strict=True)
-            if not EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and count > 1
+            (len(track.step), tag) for tag, track in self.tracks.items()
+            if not EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS) and len(track.step) > 1
         ]  # fmt: skip
         named = [each for each in likely if "loss" in each[1].lower()]
         if not named:  # YOLOv10 calls the parts of its loss train/box_om and the like
             named = [each for each in likely if each[1].startswith(_OF_TRAINING)]
         return max(named)[1] if named else None
 
-    def _with_ends(self, rows: _Track) -> tuple[_Track, Ints]:
+    def _with_ends(self, rows: Track) -> tuple[Track, Ints]:
         """The rows with those steps behind the last loss that only the runtime of the whole shows, and which."""
         ended = self.track(_WHOLE_RUNTIME)
         if ended is None or not len(rows.step):
@@ -246,16 +257,16 @@ class Events:
         before, after = rows.step[np.maximum(places - 1, 0)], np.append(rows.step, 0)[places]
         fits = (places > 0) & (ended.step > before) & (after <= before)  # behind it is nothing, or another run
         places, ended_step, ended_s = places[fits], ended.step[fits], ended.wall_s[fits]
-        whole = _Track(
-            np.insert(rows.step, places, ended_step), np.insert(rows.wall_s, places, ended_s),
+        whole = Track(
+            np.insert(rows.step.astype(np.int64), places, ended_step), np.insert(rows.wall_s, places, ended_s),
             np.insert(rows.value, places, np.nan),
         )  # fmt: skip
         return whole, places + np.arange(len(places))
 
-    def _evaluations(self, rows: _Track) -> list[Evaluation]:
+    def _evaluations(self, rows: Track) -> list[Evaluation]:
         """One for each step of a run at which something of it was logged; it ends where its last number was."""
-        again = rows.wall_s[1:][np.diff(rows.step) < 0]
-        tags = [tag for tag in self.scalars.tags if EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
+        again = rows.wall_s[1:][rows.step[1:] < rows.step[:-1]]
+        tags = [tag for tag in self.tracks if EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
         found: dict[tuple[int, int], Evaluation] = {}
         timed: dict[tuple[int, int], float] = {}
         for tag in tags:
@@ -276,17 +287,17 @@ class Events:
                 found[place] = each._replace(took_s=each.took_s + each.stamp_s - wall)
         return sorted(found.values(), key=lambda each: each.stamp_s or 0.0)
 
-    def _starts(self, rows: _Track) -> Floats:
-        """For each row the last start of a process before it: where arguments or a new file were written.
+    def _starts(self, wall_s: Floats) -> Floats:
+        """For each of these rows the last start of a process before it: where arguments or a new file were written.
 
         What the whole training took shows better when it began.
         """
         walls = np.array(sorted(text.wall_s for text in self.texts) or [np.nan])
-        places = np.searchsorted(walls, rows.wall_s) - 1
+        places = np.searchsorted(walls, wall_s) - 1
         starts = np.where(places >= 0, walls[np.maximum(places, 0)], np.nan)
-        ended = self.track(_WHOLE_RUNTIME) or _Track(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        ended = self.track(_WHOLE_RUNTIME) or Track(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
         for wall, took in zip(ended.wall_s.tolist(), ended.value.tolist(), strict=True):
-            starts[(rows.wall_s > wall - took) & (rows.wall_s <= wall)] = wall - took
+            starts[(wall_s > wall - took) & (wall_s <= wall)] = wall - took
         return starts
 
     # --- what is known -------------------------------------------------------------------------------------------
@@ -316,46 +327,57 @@ class Events:
                 facts.append(Fact(line, "save_steps", every))
         return facts
 
-    def _add_rows(self, rows: _Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
-        fits = np.isfinite(times) & (times > 0) & (times < LONGEST_TIME_S) & (rows.step >= 0)
-        loss = np.where(np.isfinite(rows.value), rows.value, np.inf)
-        if ends is not None:
+    def _add_rows(self, rows: Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
+        fits, anew = np.empty(len(times), bool), np.empty(len(times), bool)
+        line = np.empty(len(times), np.int32 if self.first_line + len(self.moments) < 1 << 30 else np.int64)
+        for part, each in _parts(rows, self._starts):
+            fits[part] = (times[part] > 0) & (times[part] < LONGEST_TIME_S) & (each.step >= 0)
+            line[part] = self.first_line + np.searchsorted(self.moments, each.wall_s)
+            anew[part] = (each.steps < 0) | each.restarted
+        loss = rows.value
+        if not np.isfinite(loss).all():
+            loss = np.where(np.isfinite(loss), loss, np.inf)
+        if ends is not None and len(ends):
+            loss = loss.copy()
             loss[ends] = np.nan
         mfu = self.track(_MFU_PCT)
         columns = {
             "number": rows.step, "time_s": times, "loss": loss, "stamp_s": rows.wall_s,
             "reported_tokens_per_s": _joined_at(self.track(_TOKENS_PER_S), rows.step),
             "reported_mfu": _joined_at(mfu and mfu._replace(value=mfu.value / 100), rows.step),
-            "line": self.first_line + np.searchsorted(self.moments, rows.wall_s),
+            "line": line,
         }  # fmt: skip
         records.add_rows(**dict(zip(columns, rows_of([*columns.values()], fits), strict=True)))
         waits = next((track for name in _DATA if (track := self.track(name)) is not None), None)
         if waits is not None:
             data = np.clip(_joined_at(waits, rows.step), 0.0, times)[fits]
-            records.keep(INSIDE, columns["line"][fits], data, np.full(len(data), np.nan))
-        starts = self._starts(rows)
-        anew = (np.diff(rows.step, prepend=0) < 0) | _restarted(rows, starts)
+            records.keep(INSIDE, line[fits], data, np.full(len(data), np.nan))
         for row in np.flatnonzero(anew).tolist():
-            records.events.append(Fact(int(columns["line"][row]), "begun_anew", row, header=True))
+            records.events.append(Fact(int(line[row]), "begun_anew", row, header=True))
         told = [text.wall_s for text in self.texts if text.tag == _AT_THE_START]
         told += [wall - took for _, wall, took in zip(*(self.track(_WHOLE_RUNTIME) or ((), (), ())), strict=True)]
         anew[:1] = True
-        for row in np.flatnonzero(anew & fits).tolist():
-            before = rows.wall_s[row - 1] if row else -np.inf
-            known = any(before < wall <= starts[row] for wall in told)
-            value = Start.TRAINING if known else Start.PROCESS if starts[row] > before else Start.UNKNOWN
-            records.events.append(Fact(int(columns["line"][row]), "start", value))
+        begun = np.flatnonzero(anew & fits)
+        for row, start in zip(begun.tolist(), self._starts(rows.wall_s[begun]).tolist(), strict=True):
+            before_s = rows.wall_s[row - 1] if row else -np.inf
+            known = any(before_s < wall <= start for wall in told)
+            value = Start.TRAINING if known else Start.PROCESS if start > before_s else Start.UNKNOWN
+            records.events.append(Fact(int(line[row]), "start", value))
 
 
-def _moments(wall_s: Floats, others: Floats) -> Floats:
-    """All of these once, in order; there may be millions, and most often they are."""
-    rises = len(wall_s) > 0 and bool((wall_s[1:] > wall_s[:-1]).all())
-    if rises and (wall_s[np.minimum(np.searchsorted(wall_s, others), len(wall_s) - 1)] == others).all():
-        return wall_s
-    return np.unique(np.concatenate((wall_s, others)))
+def _moments(tracks: Tracks, others: Floats) -> Floats:
+    """The times of all of these once, in order; there may be millions, and most often they are."""
+    shared = {id(track.wall_s): track.wall_s for track in tracks.values()}
+    whole = next(iter(shared.values())) if len(shared) == 1 else np.zeros(0)
+    rises = len(whole) > 0 and bool((whole[1:] > whole[:-1]).all())
+    if rises and (whole[np.minimum(np.searchsorted(whole, others), len(whole) - 1)] == others).all():
+        return whole
+    whole = np.concatenate((*shared.values(), others))
+    whole.sort()
+    return np.asarray(whole[np.append(np.ones(1, bool), whole[1:] != whole[:-1])[: len(whole)]])
 
 
-def _joined_at(track: _Track | None, steps: Ints) -> Floats:
+def _joined_at(track: Track | None, steps: Ints) -> Floats:
     """A tag's numbers at these steps; nan where it has none."""
     if track is None or not len(track.step):
         return np.broadcast_to(np.nan, len(steps))
@@ -368,50 +390,116 @@ def _joined_at(track: _Track | None, steps: Ints) -> Floats:
 # --- from moments to times --------------------------------------------------------------------------------------
 
 
-def _restarted(rows: _Track, starts: Floats) -> np.ndarray:
-    """The rows with which a process goes on from a checkpoint, by the last start before each."""
-    before = np.concatenate(([np.nan], rows.wall_s[:-1]))
-    with np.errstate(invalid="ignore"):  # a process, and not only another file: more than half of the gap lies before
-        return np.asarray((starts > before) & (starts - before > 0.5 * (rows.wall_s - before)))
+class _Part(NamedTuple):
+    """Some of the rows, of which there may be millions, and what lies before each."""
+
+    step: Ints
+    wall_s: Floats
+    steps: Ints
+    """Since the row before; of the first row since 0."""
+    before_s: Floats
+    """When the row before was logged; nan where there is none."""
+    starts_s: Floats
+    """The last start of a process."""
+
+    @property
+    def restarted(self) -> np.ndarray:
+        """The rows with which a process goes on from a checkpoint, by the last start before each."""
+        waited = self.starts_s - self.before_s
+        # A process, and not only another file: more than half of the gap lies before.
+        return np.asarray((waited > 0) & (waited > 0.5 * (self.wall_s - self.before_s)))
+
+    @property
+    def anew(self) -> np.ndarray:
+        """The rows that do not go on from the one before."""
+        return np.asarray((self.steps <= 0) | np.isnan(self.before_s) | self.restarted)
+
+    def clock(self, usual: float) -> tuple[Floats, Floats, np.ndarray]:
+        """Seconds and steps since the row before, or the start; and where it is unknown when this training began."""
+        anew = self.anew
+        unknown = anew & (self.starts_s <= self.before_s)  # of a process that has already trained
+        since = np.where(anew, np.where(unknown, np.nan, self.starts_s), self.before_s)
+        steps = np.where(anew, np.where(self.step <= 2 * usual, self.step, usual), self.steps.astype(np.float64))
+        return self.wall_s - since, steps, unknown
 
 
-def _between(rows: _Track, evaluations: list[Evaluation], starts: Floats) -> tuple[Floats, list[Evaluation]]:
+def _parts(rows: Track, starts: Callable[[Floats], Floats]) -> Iterator[tuple[slice, _Part]]:
+    for part in pieces(len(rows.step)):
+        step, wall = rows.step[part], rows.wall_s[part]
+        last = (int(rows.step[part.start - 1]), float(rows.wall_s[part.start - 1])) if part.start else (0, np.nan)
+        yield part, _Part(step, wall, np.diff(step, prepend=last[0]), np.append(last[1], wall[:-1]), starts(wall))
+
+
+def _median(scratch: Floats, values: Iterable[np.ndarray]) -> float:
+    """Of all of them, which are put into an array that is long enough; nan where there are none."""
+    filled = 0
+    for some in values:
+        scratch[filled : filled + len(some)] = some
+        filled += len(some)
+    return float(np.median(scratch[:filled], overwrite_input=True)) if filled else math.nan
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _between(
+    rows: Track, evaluations: list[Evaluation], starts: Callable[[Floats], Floats]
+) -> tuple[Floats, list[Evaluation]]:
     """Seconds per step since the row before, without evaluations; and these with what they took."""
-    gaps, steps = np.diff(rows.wall_s, prepend=np.nan), np.diff(rows.step, prepend=0).astype(np.float64)
-    anew = (steps <= 0) | (np.arange(len(gaps)) == 0) | _restarted(rows, starts)
-    usual = float(np.median(steps[~anew])) if (~anew).any() else float(rows.step[0] if len(rows.step) else 1)
-    # The start of a process that has already trained is not that of this training.
-    unknown = anew & (starts <= np.concatenate(([-np.inf], rows.wall_s[:-1])))
-    gaps = np.where(anew, rows.wall_s - np.where(unknown, np.nan, starts), gaps)
-    steps = np.where(anew, np.where(rows.step <= 2 * usual, rows.step, usual), steps)
+    times = np.empty(len(rows.step))  # for the medians first: of a long column there is no other copy
+    usual = _median(times, (each.steps[~each.anew] for _, each in _parts(rows, starts)))
+    if math.isnan(usual):
+        usual = float(rows.step[0] if len(rows.step) else 1)
     places = np.searchsorted(rows.wall_s, [each.stamp_s or 0.0 for each in evaluations])
-    busy = np.zeros(len(gaps), bool)
-    busy[places[places < len(gaps)]] = True
-    with np.errstate(divide="ignore", invalid="ignore"):
-        plain = gaps / steps
-    normal = plain[~busy & ~anew & np.isfinite(plain)]
-    if not len(normal) and all(each.took_s is not None for each in evaluations):  # one behind each of the rows
-        known = np.bincount(places, [each.took_s or 0.0 for each in evaluations], len(gaps) + 1)[: len(gaps)]
-        normal = plain[~anew] - known[~anew] / steps[~anew]
-    step_s = float(np.median(normal)) if len(normal) else np.nan
-    spent = np.zeros(len(gaps))
+    by_place = np.argsort(places, kind="stable")
+    took_s = np.array([each.took_s for each in evaluations], np.float64)
+    gaps = np.full(len(places), np.nan)  # in which the evaluations are
+
+    def inside(part: slice) -> tuple[Ints, Ints]:
+        """The evaluations in these rows, and in which they are."""
+        own = by_place[slice(*np.searchsorted(places[by_place], (part.start, part.stop)))]
+        return own, places[own] - part.start
+
+    def free() -> Iterator[Floats]:
+        """What steps took where there was no evaluation."""
+        for part, each in _parts(rows, starts):
+            gap_s, steps, _ = each.clock(usual)
+            own, at = inside(part)
+            gaps[own] = gap_s[at]
+            plain = gap_s / steps
+            normal = ~each.anew & np.isfinite(plain)
+            normal[at] = False
+            yield plain[normal]
+
+    def behind_each() -> Iterator[Floats]:
+        """The same where an evaluation is behind each of the rows."""
+        for part, each in _parts(rows, starts):
+            gap_s, steps, _ = each.clock(usual)
+            own, at = inside(part)
+            known = np.bincount(at, took_s[own], len(gap_s))
+            yield (gap_s / steps - known / steps)[~each.anew]
+
+    step_s = _median(times, free())
+    if math.isnan(step_s) and not np.isnan(took_s).any():
+        step_s = _median(times, behind_each())
     told = []
-    for place, each in zip(places.tolist(), evaluations, strict=True):
+    for place, each, gap in zip(places.tolist(), evaluations, gaps.tolist(), strict=True):
         took = each.took_s
         if took is None and place > 0 and np.isfinite(step_s):
             idle = (each.stamp_s or 0.0) - float(rows.wall_s[place - 1])
             took = max(idle - max(each.at - int(rows.step[place - 1]), 0) * step_s, 0.0)
-            if place < len(gaps):
-                took = min(took, float(gaps[place]))
+            took = min(took, gap)  # of which nan is none
         told.append(each._replace(took_s=took))
-        if place < len(gaps):
-            spent[place] += took or 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(unknown, step_s, (gaps - spent) / steps), told
+    spent_s = np.array([each.took_s or 0.0 for each in told], np.float64)
+    for part, some in _parts(rows, starts):
+        gap_s, steps, unknown = some.clock(usual)
+        own, at = inside(part)
+        if len(own):
+            gap_s -= np.bincount(at, spent_s[own], len(gap_s))
+        times[part] = np.where(unknown, step_s, gap_s / steps)
+    return times, told
 
 
 def _without_saves(
-    rows: _Track, times: Floats, settings: dict[str, object]
+    rows: Track, times: Floats, settings: dict[str, object]
 ) -> tuple[Floats, list[tuple[int, float, float]]]:
     """The times without the saves that the arguments name, and these, where they stand out from the noise."""
     every = settings.get("save_steps")

@@ -20,6 +20,7 @@ from stepwatch.messages import Message
 from stepwatch.readers.formats.event_files import Scalars, Text
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tensorboard import EVALUATION, Events
+from stepwatch.readers.formats.tracks import Tracks
 from stepwatch.readers.formats.wandb import CARD, step_key
 from stepwatch.readers.formats.wandb_records import Recorded, decode
 from stepwatch.readers.reader import NOTHING, Reader
@@ -153,11 +154,11 @@ def counts_by_steps(keys: Iterable[str], config: dict[str, object]) -> bool:
 
 
 def add_scalars(
-    scalars: Scalars, config: dict[str, object], started_s: float | None, records: Records, first_line: int = 0
+    tracks: Tracks, config: dict[str, object], started_s: float | None, records: Records, first_line: int = 0
 ) -> None:
-    if len(scalars.wall_s):
-        begun = started_s if started_s is not None else float(scalars.wall_s[0])
-        Events(scalars, [_settings(config, begun)], first_line).add_to(records)
+    if tracks:
+        begun = started_s if started_s is not None else min(float(track.wall_s[0]) for track in tracks.values())
+        Events(tracks, [_settings(config, begun)], first_line).add_to(records)
 
 
 def _counts_epochs(history: list[dict[str, object]], config: dict[str, object]) -> bool:
@@ -235,7 +236,7 @@ def _columns(history: list[dict[str, object]]) -> dict[str, _Column]:
     return {key: _Column.of(rows[key], values[key]) for key in rows}
 
 
-def _scalars(history: list[dict[str, object]], counter: str) -> Scalars:
+def _scalars(history: list[dict[str, object]], counter: str) -> Tracks:
     """As of an event file. A row without its counter is at the step of the row before."""
     columns = _columns(history)
     none = _Column.of([], [])
@@ -251,7 +252,8 @@ def _scalars(history: list[dict[str, object]], counter: str) -> Scalars:
     kept = np.flatnonzero(np.isfinite(wall[rows]) & (np.abs(step[rows]) < 1e15))
     kept = kept[np.lexsort((rows[kept], wall[rows[kept]]))]
     rows = rows[kept]
-    return Scalars([*tags], tag[kept], step[rows].astype(np.int64), wall[rows], value[kept])
+    scalars = Scalars([*tags], tag[kept], step[rows].astype(np.int64), wall[rows], value[kept])
+    return dict(scalars.by_tag())
 
 
 def _settings(config: dict[str, object], wall_s: float) -> Text:

@@ -56,7 +56,7 @@ def test_a_pipe_needs_no_dash() -> None:
     """In a process of its own, where the pipe is a pipe and a warning an error."""
     command = [sys.executable, "-W", "error", "-m", "stepwatch", "--json"]
     done = subprocess.run(command, input=b"hello", capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
-    assert_told(done, 1, "no iteration", "nanogpt")
+    assert_told(done, 1, "no iteration", "--like")
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -248,3 +248,10 @@ def test_a_closed_standard_input_is_an_empty_log() -> None:
     )
     assert done.returncode == 1
     assert b"Traceback" not in done.stderr
+
+
+def test_what_is_no_log_is_told_shortly_and_help_names_the_formats() -> None:
+    done = stepwatch("-", data=b"hello\n")
+    assert max(map(len, done.stderr.decode().splitlines())) < 130
+    assert b"`stepwatch explain --help`" in done.stderr
+    assert b"torchtitan" in stepwatch("explain", "--help").stdout

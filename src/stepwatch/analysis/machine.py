@@ -291,6 +291,11 @@ def waiting(view: _View) -> Iterator[Cause]:
         return  # other programs use the processors: a cause of its own
     elif (view.level("network_busy") or 0.0) > BUSY:
         return  # as the network is
+    elif used is None and facts["processors"] is None:
+        text = Message(
+            "The training waits: its processes keep a processor busy only {cpu:pct} of the time during normal steps, and the disk does not explain it. Look at where its data come from."
+        )
+        code = "waits_for_data"
     elif used is None:
         text = Message(
             "The training waits: its processes keep only {cpu:x} of {processors:n} processors busy during normal steps, and the disk does not explain it. Look at where its data come from."

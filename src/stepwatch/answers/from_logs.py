@@ -27,6 +27,7 @@ from stepwatch.gpus.names import count_in, named_card
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted
 from stepwatch.readers import read_all
+from stepwatch.readers.formats import FORMATS
 from stepwatch.readers.refusals import ConfigGiven, LooksLike
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
 from stepwatch.run import Run, column_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 
 ON_WINDOWS = sys.platform == "win32"
+KNOWN_FORMATS = tuple(FORMATS)
 
 
 # --- explain ----------------------------------------------------------------------------------------------------

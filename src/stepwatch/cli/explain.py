@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import KNOWN_FORMATS, explain
 from stepwatch.cli.commands import (
     ask_for_paste,
     checked_output,
@@ -34,6 +34,7 @@ from stepwatch.presenters import CHARTS
             "(plain, gz, xz, bz2 or zst), directories, `-` or a pipe; alone on a terminal it waits for a pasted "
             "log."
         ),
+        Message("Formats: {names:list}.", {"names": ", ".join(KNOWN_FORMATS)}),
     ),
 )
 @click.argument("logs", nargs=-1, metavar="[LOG]...")

@@ -45,7 +45,7 @@ ON_PAGE: Mapping[str, Message] = {
     "The log does not show how many tokens an iteration has: add --set tokens_per_iter=… for tokens per second.": Message("The log does not show how many tokens an iteration has: add the setting tokens_per_iter above for tokens per second."),
     "leave --log-format out, or give the format of the log": Message("give the format of the log, or none to have it detected"),
     "give a log file, or paste the log with: stepwatch -": Message("paste the log, or choose a file"),
-    'formats read: {formats:list}; for another, show one of its lines: --like "it 12 | 0.34 s"': Message("formats read: {formats:list}"),
+    '`stepwatch explain --help` lists the formats; for another, show one of its lines: --like "it 12 | 0.34 s"': Message("formats read: {formats:list}"),
     "if such lines are its iterations: {command:list}": Message("if such lines are its iterations, enter one as the example: {example:list}"),
     "--set needs key=value, not “{text:word}”": Message("a setting needs a name and a value, not “{text:word}”"),
     "for example: --set max_iters=6000": Message("for example: max_iters and 6000"),

@@ -81,8 +81,8 @@ def nothing_found(source: Source) -> NoIterations:
     if example is not None:
         return LooksLike(source.name, example)
     remedy = Message(
-        'formats read: {formats:list}; for another, show one of its lines: --like "it 12 | 0.34 s"',
-        {"formats": ", ".join(READERS)},
+        '`stepwatch explain --help` lists the formats; for another, show one of its lines: --like "it 12 | 0.34 s"',
+        {"formats": ", ".join(READERS)},  # which the page lists
     )
     nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each different line once
     fault = fault_of(source)

@@ -224,6 +224,15 @@ def test_without_a_card_a_training_that_sleeps_waits_for_its_data() -> None:
     assert codes(explained(a_log(), samples(120, {"training_cpu": 0.52, "busiest_cpu": 0.52}, ()))) == set()
 
 
+def test_a_training_waits_on_any_number_of_processors() -> None:
+    made = samples(120, {"training_cpu": 0.2, "busiest_cpu": 0.2}, ())
+    made = replace(made, machine={**made.machine, "processors": np.full(120, np.nan)})
+    analysis = explained(a_log(), made)
+    assert analysis.machine is not None
+    (cause,) = analysis.machine.causes
+    assert "keep a processor busy only 20% of the time" in say(cause.message, "en")
+
+
 def test_the_one_hot_card_of_eight_is_named() -> None:
     cards = tuple({"temperature_c": 36.0 + number % 5} for number in range(7))
     analysis = explained(a_log(), samples(120, {}, (*cards[:3], {"temperature_c": 60.0}, *cards[3:])))

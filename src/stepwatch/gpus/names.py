@@ -274,18 +274,18 @@ def _all_words() -> frozenset[str]:
 
 def _unknown(name: str, label: Label) -> UnknownGpu:
     shown = "".join(char for char in name[:_LONGEST_NAME] if char.isprintable()).strip()[:_SHOWN_LENGTH]
-    return UnknownGpu(
-        Message("there is no card “{name:word}” in the catalogue", {"name": shown}),
-        Message(
-            "nearest: {nearest:word}; `stepwatch gpus` lists every card",
-            {"nearest": ", ".join(_nearest(label))},
-        ),
-    )
+    nearest = _nearest(label)
+    if nearest:
+        remedy = Message("nearest: {nearest:word}; `stepwatch gpus` lists every card", {"nearest": ", ".join(nearest)})
+    else:
+        remedy = Message("name a graphics card with --gpu; `stepwatch gpus` lists them")
+    return UnknownGpu(Message("there is no card “{name:word}” in the catalogue", {"name": shown}), remedy)
 
 
 def _nearest(label: Label) -> list[str]:
-    """The most similar names, among the cards of the brand or architecture if one was named."""
-    cards = [card for card in _cards() if label.words <= card.words] or _cards()
+    """The most similar names, of the brand or architecture if one was named; else those that may have been meant."""
+    of_brand = [card for card in _cards() if label.words and label.words <= card.words]
+    cards = of_brand or _cards()
     from difflib import SequenceMatcher  # only a slip needs it
 
     matcher = SequenceMatcher(autojunk=False)
@@ -298,7 +298,8 @@ def _nearest(label: Label) -> list[str]:
             ratios.append(matcher.ratio())
         return max(ratios)
 
-    return [card.gpu.name for card in nlargest(5, cards, key=likeness)]
+    least = 0.0 if of_brand else 0.6  # that of difflib.get_close_matches
+    return [card.gpu.name for card in nlargest(5, cards, key=likeness) if likeness(card) >= least]
 
 
 # --- the card a question is about -------------------------------------------------------------------------------

@@ -622,9 +622,10 @@ def test_recording_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
 def test_samples_are_taken_beside_the_record_by_a_process_that_ends_with_it(tmp_path: Path) -> None:
     loop = (
         "import os, sys, time; from stepwatch import Recorder\n"
+        "def lines(): return open('run.samples.csv').read().count('\\n') if os.path.exists('run.samples.csv') else 0\n"
+        "before = lines()\n"
         "recorder = Recorder(sys.argv[1], samples=True)\n"
-        "while not os.path.exists('run.samples.csv') or open('run.samples.csv').read().count('\\n') < 3:\n"
-        "    time.sleep(0.05)\n"
+        "while lines() < before + 3: time.sleep(0.05)\n"
         "if len(sys.argv) > 2: os.kill(os.getpid(), 9)\n"
     )
     for words in (["run.jsonl"], ["run.jsonl", "killed"]):  # the second start appends, as the record does

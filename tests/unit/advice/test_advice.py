@@ -15,6 +15,7 @@ from stepwatch.advice import Advice, AdviceList, advice_on_log, advice_on_plan, 
 from stepwatch.advice.schedule import best_spacing_s, rounded
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.estimator.plan import Plan, plan
+from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
 from stepwatch.settings import Origin, Settings, Value
@@ -501,6 +502,11 @@ def test_the_modern_recipe_is_offered_to_small_models_from_scratch_and_counted_n
     measured = [float(share) for share in re.findall(r"^\| .*iterations, \d+ s \| \*\*([\d.]+)\*\* \|$", page, re.M)]
     assert len(measured) == 6
     assert (min(measured), max(measured)) == (offer.params["least"], offer.params["most"])
+    shape = re.search(r"^\| ([\d,]+) tokens of .*, (\d+) layers of (\d+), batches of \d+ × (\d+) \|", page, re.M)
+    assert shape is not None
+    vocabulary, layers, width, block = (int(size.replace(",", "")) for size in shape.groups())
+    largest = Workload(n_layer=layers, n_head=1, n_embd=width, block_size=block, vocab_size=vocabulary)
+    assert offer.params["params"] == pytest.approx(largest.n_params, rel=0.05)
 
 
 # --- logging, cards ---------------------------------------------------------------------------------------------

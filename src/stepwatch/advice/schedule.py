@@ -383,7 +383,7 @@ def log_less(case: Case) -> Iterator[Proposal]:
     step_s = case.prices.step_s.mid
     if case.settings.count("log_interval") != 1 or case.assumed("log_interval") or step_s <= 0:
         return
-    interval = case.settings.count("eval_interval") or 10
+    interval = case.settings.count("eval_interval") or 0
     every = next(size for size in range(10, 0, -1) if interval % size == 0)  # evaluations fall on a logged line
     setting = "log_interval"
     if case.levers is not None and case.analysis is not None:

@@ -318,6 +318,16 @@ def test_tokens_per_second_come_from_normal_iterations_and_effective_ones_from_a
     assert a.throughput.effective_tokens_per_s == pytest.approx(effective, rel=0.02)
 
 
+def test_nine_of_ten_normal_iterations_lie_in_the_spread_and_one_of_twenty_above_it() -> None:
+    times = np.random.default_rng(0).normal(100, 3, 2000)
+    a = analysed(lines(*times, first=10))
+    assert a.step_spread_s is not None
+    low, high = a.step_spread_s
+    taken = a.run.iterations.time_s[a.phases.normal]
+    assert np.mean(taken < low) == pytest.approx(0.05, abs=0.002)
+    assert np.mean(taken > high) == pytest.approx(0.05, abs=0.002)
+
+
 def test_more_than_the_card_can_do_is_called_impossible() -> None:
     text = a_log(Truth(step_s=0.001, log_interval=1))
     assert "impossible_figure" in {finding.code for finding in analysed(text, gpu="3060").findings}

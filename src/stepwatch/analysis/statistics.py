@@ -186,13 +186,13 @@ def t_quantile(degrees: float) -> float:
 
 
 class Levels:
-    """A column of few different values, in two bytes for a row; it is indexed as the column would be."""
+    """A column of few different values, in few bytes for a row; it is indexed as the column would be."""
 
     __slots__ = ("_of_row", "_values")
 
     def __init__(self, values: Floats, of_row: npt.NDArray[Any]) -> None:
         self._values = values
-        self._of_row = of_row.astype(np.uint16 if len(values) <= 1 << 16 else np.uint32, copy=False)
+        self._of_row = of_row.astype(np.min_scalar_type(len(values)), copy=False)
 
     def __len__(self) -> int:
         return len(self._of_row)
@@ -212,7 +212,7 @@ class Levels:
             return self
         others = np.flatnonzero(~rows)
         between, which = np.unique(self.between(others, rows), return_inverse=True)
-        of_row = np.empty(len(rows), np.uint16 if len(self._values) + len(between) <= 1 << 16 else np.uint32)
+        of_row = np.empty(len(rows), np.min_scalar_type(len(self._values) + len(between)))
         of_row[rows] = self._of_row
         of_row[others] = len(self._values) + which
         return Levels(np.concatenate((self._values, between)), of_row)

@@ -18,6 +18,7 @@ from stepwatch.analysis.forecast import _share_that_saves
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES, Phase
 from stepwatch.analysis.ranks import find_ranks
 from stepwatch.analysis.statistics import (
+    Levels,
     last_digit_s,
     quantile,
     running_levels,
@@ -102,6 +103,11 @@ def test_a_value_that_stands_for_many_weighs_as_many() -> None:
 def test_a_running_median_of_a_long_series_has_a_few_steps() -> None:
     assert len(np.unique(np.asarray(running_levels(np.arange(20_000.0), 51)))) == 1995
     assert quantile(np.arange(10.0), 0.3) == 3
+
+
+def test_a_column_may_have_more_levels_than_two_bytes_count() -> None:
+    values = np.arange(70_000.0)
+    assert Levels(values, np.arange(70_000))[[0, 255, 256, 65_535, 65_536]].tolist() == [0, 255, 256, 65_535, 65_536]
 
 
 # --- phases -----------------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ def test_explaining_a_log_loads_its_format_and_what_a_terminal_shows() -> None:
         "readers.collection",
         "readers.following",
         "readers.log_files",
+        "readers.text.line_format",
+        "readers.text.shape",
         "sources.follow",
         "watch",
         "numpy.ma",

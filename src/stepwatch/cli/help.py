@@ -63,7 +63,7 @@ def language_of(context: click.Context) -> str:
 
 def placeholders(text: str, language: str) -> str:
     """`--config FILE.py` with the reader's word for FILE."""
-    return _PLACES.compiled.sub(lambda found: say(_WORDS[found[0]], language) if found[0] in _WORDS else found[0], text)
+    return _PLACES.sub(lambda found: say(_WORDS[found[0]], language) if found[0] in _WORDS else found[0], text)
 
 
 class Formatter(click.HelpFormatter):

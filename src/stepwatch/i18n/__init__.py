@@ -39,7 +39,7 @@ def say(message: Message, language: str = "en") -> str:
     else:
         template = catalogue.gettext(message.key)
     if epochs:
-        pieces = _PLACEHOLDER.compiled.split(template)
+        pieces = _PLACEHOLDER.split(template)
         for word, epoch in TABLE[language].epochs:
             pieces[::2] = [piece.replace(word, epoch) for piece in pieces[::2]]
         template = "".join(pieces)

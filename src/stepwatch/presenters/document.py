@@ -317,4 +317,4 @@ def time_range(cost: Interval) -> Message:
 
 def text_and_code(text: str) -> list[str]:
     """A sentence in pieces, by turns plain text and what one would type."""
-    return _TYPED.compiled.split(text)
+    return _TYPED.split(text)

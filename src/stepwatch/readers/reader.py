@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.readers.records import Kinds, Records
 from stepwatch.run import Run, Timing, Traits
 
@@ -20,7 +20,7 @@ BOTH = frozenset({EVALUATION, CHECKPOINT})
 class Untimed(NamedTuple):
     """Lines of a trainer that show steps but no times: its side files, or a stage that prints none."""
 
-    pattern: Pattern[bytes]
+    pattern: re.Pattern[bytes]
     remedy: Message
 
 

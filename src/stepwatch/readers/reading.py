@@ -20,7 +20,6 @@ from stepwatch.readers.formats import FORMATS, READERS
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
-from stepwatch.readers.text.shape import Head
 from stepwatch.run import Fact, Run
 from stepwatch.settings import Settings
 from stepwatch.sources import (
@@ -38,7 +37,7 @@ from stepwatch.sources.directories import is_collection
 
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
-_BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)", holds=(CELL_ENDS.encode(), b"\nusage: "))
+_BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)")
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
 
@@ -82,7 +81,6 @@ def _windows(source: Source) -> Iterator[tuple[bytes, bytes]]:
 def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, float]:
     """The first of the formats that claim most of a text; those whose claims are weak are asked last, or not at all."""
     best = -1.0, 0, ""
-    head = Head(head)
     for place, (name, reader) in sorted(enumerate(readers.items()), key=lambda each: -each[1][1].strongest):
         if (reader.strongest, -place) > best[:2]:
             best = max(best, (reader.sniff(head), -place, name))

@@ -14,7 +14,7 @@ from stepwatch.readers.formats import READERS
 from stepwatch.readers.records import SHOWN_LETTERS
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
-from stepwatch.readers.text.shape import LONGEST_LINE
+from stepwatch.readers.text.line import LONGEST_LINE
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Fault, Run, most_telling
 from stepwatch.settings import Value, read_config
@@ -22,10 +22,10 @@ from stepwatch.sources import Source
 
 SURELY_AN_ITERATION = 5  # of the weights below: its word and number, and two more
 _MARKS = (
-    (Pattern(rb"\b(?:iter|iteration|step)s?\b\W{0,8}\d", holds=(b"iter", b"step")), 3),
-    (Pattern(rb"\b(?:loss|mfu|lr|tok(?:ens)?/s)\b", holds=(b"loss", b"mfu", b"lr", b"/s")), 1),
+    (Pattern(rb"\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
+    (Pattern(rb"\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
     (Pattern(rb"\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
-    (Pattern(rb"\b(?:iter|time|dt)", holds=(b"iter", b"time", b"dt")), 1),
+    (Pattern(rb"\b(?:iter|time|dt)"), 1),
 )
 _COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 

@@ -15,7 +15,7 @@ from stepwatch.sources import RECORD
 class Row(NamedTuple):
     module: str
     """Of this package; it holds the READER."""
-    certain: Pattern[bytes] | None = None
+    certain: re.Pattern[bytes] | None = None
     """What no other trainer writes: where a log begins with it, the other readers need not be loaded."""
 
 

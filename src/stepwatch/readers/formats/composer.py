@@ -19,9 +19,8 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import lines_behind
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Levers, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 

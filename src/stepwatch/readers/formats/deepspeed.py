@@ -21,9 +21,8 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import Kept, LineFormat
-from stepwatch.readers.text.shape import lines_behind
 from stepwatch.readers.text.undo import credible, fine, gaps_of, starts_of
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Levers, Timing, Traits
 from stepwatch.units import GIGA

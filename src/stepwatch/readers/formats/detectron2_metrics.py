@@ -30,7 +30,7 @@ _OBJECT = Line(
 )  # fmt: skip
 _FIELDS = {"number", "time_s", "data_s", "loss", "eta_s"}
 _KEYS = ("iteration", "time", "data_time", "total_loss", "eta_seconds")
-_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000}\}\s*$', holds=(b'"iteration": ',))
+_SNIFFED = Pattern(rb'(?m)\{"(?<=^\{")[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000}\}\s*$')
 _TIMED = Pattern(rb'"(?:data_time|eta_seconds|time)": ')
 _RESULTS = (b"/AP", b'"AP', b"mIoU", b"/PQ")  # of its evaluators: boxes and masks, semantic and panoptic segmentation
 _EVERY = 20  # iterations between two objects, and those of a median

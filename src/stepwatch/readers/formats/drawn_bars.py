@@ -125,7 +125,7 @@ def found_in(text: bytes) -> Iterator[tuple[re.Match[bytes], Title]]:
         begin = text.find(b"\n", clock.end())
         if begin < 0:
             begin = len(text)
-        for found in _BAR.compiled.finditer(text, end, begin):
+        for found in _BAR.finditer(text, end, begin):
             yield found, title_of(text[end : found.start()][-160:])
             end = found.end()
 

@@ -24,8 +24,8 @@ from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import OVER, Records, rows_of
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.faults import fault_in
-from stepwatch.readers.text.line import value_of
-from stepwatch.readers.text.shape import ONE_DIGIT, read_values
+from stepwatch.readers.text.line import ONE_DIGIT, value_of
+from stepwatch.readers.text.shape import read_values
 from stepwatch.readers.text.stamps import clocks_of, stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 

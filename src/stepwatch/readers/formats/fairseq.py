@@ -43,7 +43,7 @@ class _Fairseq(LineFormat):
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """The arguments are one line that is longer than a pattern looks at."""
         super().parse(text, first_line, records)
-        for found in _PLANNED.compiled.finditer(text):
+        for found in _PLANNED.finditer(text):
             self.add_last(records, first_line + text.count(b"\n", 0, found.start()), float(found[1]))
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:

@@ -41,7 +41,6 @@ _ENDED = Pattern(
     rb"(?m)(?:TrainOutput\(global_step=(?P<step>\d{1,12}),[^\n]{0,200}?)?"
     rb"'train_runtime': (?P<runtime>\d{1,9}(?:\.\d{1,9})?)"
     rb"|^(?P<used>\d{1,9}\.\d{1,9}) seconds used for training\.",  # unsloth's notebooks
-    holds=(b"train_runtime", b"seconds used"),
 )
 _BEHIND = Pattern(  # what stands below a training that has returned: a word of it, or the bar of an evaluation
     rb"(?mi)^[^\n\w]{0,8}(?:(?:model )?training (?:is |has )?(?:been )?(?:complete|finish|done|over)|early stopp)"

@@ -42,10 +42,10 @@ _Entries = list[tuple[int, dict[str, float]]]
 
 def sniff(head: bytes) -> float:
     """How many entries of a log_history; below 1 for a state without any."""
-    if _LINES_OF_OBJECTS.search(head):  # a file of one object per line
+    if b"}\n{" in head and _LINES_OF_OBJECTS.search(head):  # a file of one object per line
         return 0.0
     hits = 0
-    for entry in _ENTRY.finditer(head):
+    for entry in _ENTRY.finditer(head) if b'"step":' in head else ():
         hits += b'"epoch":' in entry["body"] and _ROW_MARKS.search(entry["body"]) is not None
         if hits == MOST_SNIFFED:
             break

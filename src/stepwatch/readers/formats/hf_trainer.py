@@ -22,9 +22,8 @@ from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, OVER, Records
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line, value_of
+from stepwatch.readers.text.line import Line, lines_behind, value_of
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import lines_behind
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
@@ -64,15 +63,14 @@ _DICTIONARY = Line(
 )
 # A dictionary of the Trainer's: a loss, an evaluation or the summary, with its epoch.
 _ANY_DICTIONARY = Pattern(
-    rb"""\{[^{}\n]{0,2000}?['"](?:loss|eval_loss|eval_runtime|train_runtime|current_steps)['"]: ?[^{}\n]{0,2000}?"""
+    rb"""\{(?:[^{}\n]{0,2000}?['"](?:loss|eval_loss|eval_runtime|train_runtime|current_steps)['"]: ?[^{}\n]{0,2000}?"""
     rb"""['"]epoch['"]: ?['"]?\d"""
-    rb"""|\{['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: """,  # cut behind it
-    holds=(b"loss'", b'loss"', b"_runtime", b"current_steps"),
+    rb"""|['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: )""",  # cut behind it
 )
-_AXOLOTL = Pattern(
-    rb"""\[axolotl\.|['"]tokens/(?:train_per_sec|trainable|total)|['"]memory/(?:max_active|max_mem_active|max_alloc"""
-    rb"""|max_mem_alloc|device_reserved|device_mem_reserved)|['"]tokens_per_second_per_gpu""",
-    holds=(b"[axolotl.", b"tokens/t", b"memory/", b"tokens_per_second_per_gpu"),
+_AXOLOTL = (
+    *(b"[axolotl.", b"tokens/train_per_sec", b"tokens/trainable", b"tokens/total", b"tokens_per_second_per_gpu"),
+    *(b"memory/max_active", b"memory/max_mem_active", b"memory/max_alloc", b"memory/max_mem_alloc"),
+    *(b"memory/device_reserved", b"memory/device_mem_reserved"),
 )
 _SIGNS = (  # the last three are warnings of a Trainer that begins
     *(b"*** Running training ***", b"Total optimization steps = ", b"Total steps = ", b"Saving model checkpoint"),
@@ -105,7 +103,7 @@ class TrainerFormat(LineFormat):
 
     def sniff(self, head: bytes) -> float:
         """How many of its dictionaries; a bar alone could be of any program, also of one that trains nothing."""
-        if bool(_AXOLOTL.search(head)) is not self.axolotl:
+        if any(sign in head for sign in _AXOLOTL) is not self.axolotl:
             return 0.0
         hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
         if hits or not any(map(head.__contains__, _BAR.marks)):
@@ -182,7 +180,7 @@ def _is_all_bars(head: bytes) -> bool:
     lines = (line.decode("utf-8", "replace") for line in head.split(b"\n") if line.strip())
     if not all(_BAR.fits(line) for line in islice(lines, MOST_SNIFFED)):
         return False
-    return len({_float(last) for last in _ALL_LASTS.compiled.findall(head)}) == 1
+    return len({_float(last) for last in _ALL_LASTS.findall(head)}) == 1
 
 
 def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple[Floats, Floats]:
@@ -229,7 +227,7 @@ def _float(text: str | None) -> float:
 
 
 def _read_dictionary(rest: str, prefix: str, number: float, records: Records) -> bool:
-    pairs = {key: text or plain for key, text, plain in _PAIRS.compiled.findall(rest)}
+    pairs = {key: text or plain for key, text, plain in _PAIRS.findall(rest)}
     if "epoch" not in pairs and "current_steps" not in pairs:
         return "loss" not in pairs
     text, _, end = pairs.get("global_step/max_steps", "").partition("/")

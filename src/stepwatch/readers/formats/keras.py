@@ -23,9 +23,9 @@ from stepwatch.readers.formats.running import WHOLE_SECONDS, in_one_piece, piece
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import LONGEST_LINE, Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
-from stepwatch.readers.text.shape import LONGEST_LINE, alike
+from stepwatch.readers.text.shape import alike
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Traits, repeated
 
@@ -43,7 +43,7 @@ _EPOCH = Line("Epoch {epoch:int}/{last}{end}")
 _SAVE = Line("Epoch {epoch:int}: {any}saving model to ")
 _SAMPLES = Line("Train on {count:int} samples")
 _PER_SAMPLE = b"s/sample"
-_BAR_OF = Pattern(rb"/(\d{1,9}) (?:\[=|\xe2\x94\x81|- )", holds=(b" [=", b" \xe2\x94\x81", b" - "))
+_BAR_OF = Pattern(rb"/(\d{1,9}) (?:\[=|\xe2\x94\x81|- )")
 _NUMBER_BEFORE = Pattern(rb"\b(\d{1,9})\Z")
 _SAVES, _OF_SAMPLES, _DRAWN, _HEADERS, _FINALS, _LATE = "save", "samples", "drawn", "epochs", "finals", "late"
 _FULL = "full"

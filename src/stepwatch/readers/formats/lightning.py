@@ -30,9 +30,8 @@ from stepwatch.readers.levers import LIGHTNING
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import OVER, Records, rows_of
 from stepwatch.readers.text.block import Mask
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import lines_behind
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
 _COUNTS = (

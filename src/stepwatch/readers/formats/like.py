@@ -33,9 +33,8 @@ from stepwatch.readers.records import (
     through_midnight,
 )
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import FLOAT, Line
+from stepwatch.readers.text.line import FLOAT, LONGEST_LINE, Line
 from stepwatch.readers.text.line_format import LineFormat, at_of
-from stepwatch.readers.text.shape import LONGEST_LINE
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import (
     Checkpoint,

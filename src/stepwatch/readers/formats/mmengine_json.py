@@ -28,7 +28,7 @@ _OBJECT = Line(
     '"epoch": {epoch:int}', '"iter": {place:int}', '"step": {step:int}', needs=("time_s",),
 )  # fmt: skip
 _KEYS = ("epoch", "iter", "step", "time", "data_time", "loss", "lr")
-_SNIFFED = Pattern(rb'(?m)^\{"[^\n]{1,20000}\}\s*$', holds=(b'{"',))
+_SNIFFED = Pattern(rb'(?m)\{"(?<=^\{")[^\n]{1,20000}\}\s*$')
 _TRAINED, _VALIDATED = b'"mode": "train"', b'"mode": "val"'
 _CONFIGS = b'"config": ', b'"env_info": '
 _LENGTH = Pattern(rb"(?:max_epochs|total_epochs)(?: = |=)(\d{1,9})")

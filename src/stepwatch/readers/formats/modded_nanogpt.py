@@ -18,9 +18,8 @@ from stepwatch.readers.formats.running import at_lines, in_one_piece
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Mask
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.shape import lines_behind
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits, rows_from
 
 CLOCKS_OF_VALIDATIONS, _PLANNED = "validation", "planned"
@@ -64,7 +63,7 @@ class Modded(LineFormat):
             return
         values: dict[str, int] = {}
         in_tokens = False
-        for found in _SIZES.compiled.finditer(text, begin, begin + 4000):
+        for found in _SIZES.finditer(text, begin, begin + 4000):
             values[found[1].decode()] = math.prod(int(factor) for factor in found[2].split(b"*") if factor.strip())
             in_tokens |= found[1] == b"batch_size" and b"tokens" in (found[3] or b"")
         told: dict[str, float] = {"schedules": _SCHEDULES.search(text) is not None}

@@ -20,10 +20,8 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
-from stepwatch.readers.text.faults import fault_in, may_be_fault
-from stepwatch.readers.text.line import Found, Line, value_of
-from stepwatch.readers.text.line_format import CARD
-from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
+from stepwatch.readers.text.faults import CARD, fault_in, may_be_fault
+from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Found, Line, lines_behind, value_of
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, read_value
@@ -58,6 +56,7 @@ _WHOLE_EVALUATION = Pattern(
 )
 _END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
+_MANY_LINES = 30  # fewer are read one by one in less time than it takes to find their shape
 
 # Header lines: what they say, under which name, and whether they mark the start of a process.
 _HEADER = (
@@ -81,7 +80,6 @@ _MARKS = (
 _DISTRIBUTED = Pattern(
     r"torch[./]distributed[./]run|omp_num_threads environment variable for each process|\btorchrun\b|nproc_per_node"
     r"|\[rank[1-9]\d*\]|deepspeed",
-    holds=("torch", "omp_num_threads", "nproc_per_node", "[rank", "deepspeed"),
 )
 # Lines of `stepwatch train` beside nanoGPT's.
 _OWN_START = Pattern(
@@ -115,24 +113,14 @@ _OWN_SETTINGS = frozenset(
 _BUSY = "busy_when_logging"
 
 
-_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:", holds=(b"iter",))
+_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
 # Traces of a log whose lines a terminal copy has broken, before their time or even before their number.
 _TRACES = (
-    (
-        0.6,
-        (
-            Pattern(rb"tokens per iteration will be", holds=(b"tokens per iteration will be",)),
-            Pattern(rb"step \d{1,12}: train loss", holds=(b": train loss",)),
-        ),
-    ),
-    (0.3, (_NUMBERED,)),
-    (
-        0.1,
-        (
-            Pattern(rb"mfu -?\d", holds=(b"mfu ",)),
-            Pattern(rb"time \d[\d.]{0,12}ms\b", holds=(b"ms",)),
-        ),
-    ),
+    (0.6, Pattern(rb"tokens per iteration will be")),
+    (0.6, Pattern(rb"step \d{1,12}: train loss")),
+    (0.3, _NUMBERED),
+    (0.1, Pattern(rb"mfu -?\d")),
+    (0.1, Pattern(rb"time \d[\d.]{0,12}ms\b")),
 )
 
 
@@ -142,7 +130,7 @@ def sniff(head: bytes) -> float:
     lines = [head[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode("utf-8", "replace") for begin in begins]
     hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
     hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, _BARE_ITERATION.marks))
-    traces = (weight for weight, patterns in _TRACES if any(pattern.search(head) for pattern in patterns))
+    traces = (weight for weight, pattern in _TRACES if pattern.search(head))
     return float(hits) or next(traces, 0.0)
 
 
@@ -186,22 +174,8 @@ def finish(first_line: int, records: Records) -> None:
 def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows: bool) -> None:
     block = Block.of(text)
     left = block.filled
-    for _, lines, found in alike(block, left, (_ITERATION, _BARE_ITERATION)):
-        time = next((found[name] / unit for name, unit in _UNITS.items() if name in found), None)
-        if time is None:
-            continue
-        fits = (time >= 0) & (time <= LONGEST_TIME_S) & (found["number"] <= LARGEST_KEPT) & _is_whole(block, lines)
-        lines, found, time = lines[fits], {name: column[fits] for name, column in found.items()}, time[fits]
-        if len(lines):
-            _add_rows(records, lines + first_line, time, found)
-            left = block.without(left, lines)
-    for statement, lines, found in alike(block, left, (_PLAIN_EVALUATION, _PLAIN_SAVE)):
-        plain = _plain(block, lines, found)
-        lines, columns = lines[plain], {name: column[plain] for name, column in found.items()}
-        if "at" in columns:
-            columns["at"] = columns["at"].astype(np.int64)
-        records.add_events(Checkpoint if statement is _PLAIN_SAVE else Evaluation, lines + first_line, **columns)
-        left = block.without(left, lines)
+    if len(left) >= _MANY_LINES:
+        left = _read_together(block, left, first_line, records)
     joined_until = -1
     strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they show, with other digits too
     for index in left.tolist():
@@ -229,6 +203,29 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             if joined_until < index and lasting and not may_be_fault(line):
                 strange[kind] = told
     records.flush_rows()
+
+
+def _read_together(block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+    """Reads the lines of which there are many of one shape, by columns; the others are left."""
+    from stepwatch.readers.text.shape import alike  # short logs need none
+
+    for _, lines, found in alike(block, left, (_ITERATION, _BARE_ITERATION)):
+        time = next((found[name] / unit for name, unit in _UNITS.items() if name in found), None)
+        if time is None:
+            continue
+        fits = (time >= 0) & (time <= LONGEST_TIME_S) & (found["number"] <= LARGEST_KEPT) & _is_whole(block, lines)
+        lines, found, time = lines[fits], {name: column[fits] for name, column in found.items()}, time[fits]
+        if len(lines):
+            _add_rows(records, lines + first_line, time, found)
+            left = block.without(left, lines)
+    for statement, lines, found in alike(block, left, (_PLAIN_EVALUATION, _PLAIN_SAVE)):
+        plain = _plain(block, lines, found)
+        lines, columns = lines[plain], {name: column[plain] for name, column in found.items()}
+        if "at" in columns:
+            columns["at"] = columns["at"].astype(np.int64)
+        records.add_events(Checkpoint if statement is _PLAIN_SAVE else Evaluation, lines + first_line, **columns)
+        left = block.without(left, lines)
+    return left
 
 
 def _text(line: bytes) -> str:

@@ -41,7 +41,7 @@ STEP = Line(
 )
 DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
 
-_SNIFFED = Pattern(rb'(?m)^\{"(?:step":\d{1,15},"s":\d|stepwatch":\d{1,3},"started":)', holds=(b'{"step',))
+_SNIFFED = Pattern(rb'(?m)\{"step(?<=^\{"step)(?:":\d{1,15},"s":\d|watch":\d{1,3},"started":)')
 _HEADER = b'{"stepwatch":'
 _NO_NUMBERS = (b"NaN", b"Infinity")
 _EARLIEST_S = 1e8  # of a clock that was ever set

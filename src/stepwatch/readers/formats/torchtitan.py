@@ -69,7 +69,7 @@ class _Torchtitan(LineFormat):
     def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
         """With the number of cards: the product of all ways to divide the work."""
         old = _OLD_MESH.match(rest)
-        listed = old["degrees"].split(",") if old is not None else _PARALLEL.compiled.findall(rest)
+        listed = old["degrees"].split(",") if old is not None else _PARALLEL.findall(rest)
         degrees = [int(degree) for degree in listed if degree.strip()]
         if degrees:
             records.events.append(Fact(number, "world_size", float(math.prod(degrees))))

@@ -24,8 +24,8 @@ from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
+from stepwatch.readers.text.line import ONE_DIGIT
 from stepwatch.readers.text.redraws import thinned
-from stepwatch.readers.text.shape import ONE_DIGIT
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
@@ -71,7 +71,6 @@ _ENDED = Pattern(
 )
 _EVALUATES = Pattern(
     rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}",
-    holds=(b"*** Running", b"*** Eval", b" eval_"),
 )
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
@@ -108,7 +107,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
         above = text[end:begin]
         if found["whole"]:
-            above = _FROM_ZERO.compiled.sub(lambda last: b"%d" % (int(last[0]) + 1), above)
+            above = _FROM_ZERO.sub(lambda last: b"%d" % (int(last[0]) + 1), above)
         beside.append(above)
         end = found.end()
         records.kept.append(drawn(found, title, int(numbers[row])))
@@ -116,7 +115,8 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     _keep_spoken(rest, numbers, records)
     _keep_places(rest, numbers, records)
     row, begin = 0, 0
-    for found in _EVALUATES.finditer(text):
+    evaluates_here = any(letters in text for letters in (b"*** Running", b"*** Eval", b" eval_"))  # else it is slow
+    for found in _EVALUATES.finditer(text) if evaluates_here else ():
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
         evaluates = b"valuation" in found[0] or found["begins"] is None
         stamp = stamp_of(found[0].decode("utf-8", "replace")) if evaluates else None

@@ -22,9 +22,7 @@ from stepwatch.readers.records import LARGEST_KEPT, Records, rows_of
 from stepwatch.readers.text.cells import PIECE_BYTES, read_cells
 from stepwatch.run import Evaluation, Fact, Ints, Timing, Traits
 
-_HEADER = Pattern(
-    rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}", holds=(b"train/", b"metrics/")
-)
+_HEADER = Pattern(rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}")
 _NAMES = Pattern(rb"epoch *,")
 _PADDING = re.compile(rb"(?m)^ +| +$| *(,) *")
 _ROWS = "rows"

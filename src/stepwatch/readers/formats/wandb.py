@@ -139,7 +139,7 @@ def step_key(names: Iterable[str]) -> str | None:
 
 def _step(summary: Mapping[str, object]) -> float | None:
     """How far the run came."""
-    named = {*_STEPS} & summary.keys() | {*filter(_OTHER_STEPS.compiled.fullmatch, summary)}
+    named = {*_STEPS} & summary.keys() | {*filter(_OTHER_STEPS.fullmatch, summary)}
     counts = {name: count for name in named if (count := _first(summary, (name,))) is not None and count % 1 == 0}
     name = step_key(counts)
     return None if name is None else counts[name]

@@ -1,12 +1,12 @@
-"""Signs in any trainer's log that the process ended: which kind, and the line itself."""
+"""What stands in any trainer's log: signs that the process ended, and the name of its card."""
 
 from __future__ import annotations
 
 import re
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.records import LONGEST_LINE_KEPT
-from stepwatch.run import Fault, FaultKind
+from stepwatch.readers.records import LONGEST_LINE_KEPT, Records
+from stepwatch.run import Fact, Fault, FaultKind
 
 # The first kind that fits counts: the specific ones before the general.
 _KINDS = (
@@ -54,6 +54,8 @@ FAULT_LETTERS = (
     b"DistBackend", b"StopIteration", b"AsyncIteration", b"Expired", b"got signal", b"SIGINT", b"job killed",
 )  # fmt: skip
 """Letters of which every line has some that a fault is read from."""
+CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
+CARD_LETTERS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _TEXTS = tuple(letters.decode() for letters in FAULT_LETTERS)
 
 
@@ -88,3 +90,15 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
             begin = max(start.find("slurmstepd: "), 0)  # it writes into the middle of a line
             return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_LINE_KEPT])
     return None
+
+
+def read_surroundings(rest: str, prefix: str, number: int, records: Records) -> bool:
+    """What stands in any trainer's log: a sign that the process ended, the name of a card."""
+    fault = fault_in(rest, prefix, number)
+    if fault is not None:
+        records.events.append(fault)
+        return True
+    if CARD.search(rest[:300]):
+        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
+        return True
+    return False

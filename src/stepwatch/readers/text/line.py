@@ -13,7 +13,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.reader import MOST_SNIFFED
+from stepwatch.readers.text.stamps import strip_prefix
 
+LONGEST_LINE = 4000  # bytes of a line that are looked at
+ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
 # Commas stand between thousands. As a decimal point a comma would make of 0,34 s a hundred times as much.
 NUMBER = r"[-+]?(?:(?:[1-9]\d?\d?(?:,\d\d\d)+|\d+)(?:\.\d*)?|\.\d+)(?!,?\d)(?:[eE][-+]?\d+)?"
 FLOAT = rf"(?:{NUMBER}|[-+]?(?:nan|NaN|inf|Infinity))"
@@ -285,3 +289,17 @@ def value_of(text: str, kind: str) -> float:
 
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
+    """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
+    lines: list[str] = []
+    for mark in marks:
+        at = head.find(mark)
+        while at >= 0 and len(lines) < MOST_SNIFFED:
+            begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
+            begin = max(begin, at - LONGEST_LINE // 2)
+            line = head[begin : end if end >= 0 else len(head)][:LONGEST_LINE].decode("utf-8", "replace")
+            lines.append(strip_prefix(line)[0] if prefixes else line)
+            at = head.find(mark, end) if end >= 0 else -1
+    return lines

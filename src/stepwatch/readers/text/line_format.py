@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
-from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in, names_fault_by_number
-from stepwatch.readers.text.line import Line, value_of
-from stepwatch.readers.text.shape import LONGEST_LINE, ONE_DIGIT, alike, lines_behind
+from stepwatch.readers.text.faults import CARD_LETTERS, FAULT_LETTERS, names_fault_by_number, read_surroundings
+from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Line, lines_behind, value_of
+from stepwatch.readers.text.shape import alike
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
@@ -27,21 +26,7 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
     "tokens_per_s": ("reported_tokens_per_s", 1.0), "stamp_s": ("stamp_s", 1.0),
 }  # fmt: skip
 """The column of iterations that a field of a line goes to, and its unit in it."""
-CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
-_CARD_LETTERS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _TEXTS = ("any", "rest", "name", "word", "quoted")
-
-
-def read_surroundings(rest: str, prefix: str, number: int, records: Records) -> bool:
-    """What stands in any trainer's log: a sign that the process ended, the name of a card."""
-    fault = fault_in(rest, prefix, number)
-    if fault is not None:
-        records.events.append(fault)
-        return True
-    if CARD.search(rest[:300]):
-        records.events.append(Fact(line=number, name="gpu_text", value=rest[:200]))
-        return True
-    return False
 
 
 class Kept(NamedTuple):
@@ -154,7 +139,7 @@ class LineFormat:
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
         lines = (*self._events, *self.settings, *self.timeless)
-        return tuple(dict.fromkeys((*self._marks, *(line.letters for line in lines), *FAULT_LETTERS, *_CARD_LETTERS)))
+        return tuple(dict.fromkeys((*self._marks, *(line.letters for line in lines), *FAULT_LETTERS, *CARD_LETTERS)))
 
     @cached_property
     def _tables(self) -> Mapping[Line, Kept]:

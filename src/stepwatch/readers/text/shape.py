@@ -9,16 +9,14 @@ most alike shows the next shape, and what fits none of the shapes is read line b
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import count, islice
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from stepwatch.readers.reader import MOST_SNIFFED
 from stepwatch.readers.text.block import (
     Block,
     Floats,
@@ -31,13 +29,10 @@ from stepwatch.readers.text.block import (
     read_int,
     read_number,
 )
-from stepwatch.readers.text.line import Found, Line, value_of
+from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Found, Line, value_of
 from stepwatch.readers.text.stamps import Prefix, skip_spaces, strip_prefix
 
-LONGEST_LINE = 4000  # bytes of a line that are looked at
 _SAMPLED = 2000  # lines that are looked through for a model
-_DIGITS = b"0123456789"
-ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
 _DRAWINGS = bytes(range(128, 256))  # of a bar
 
 
@@ -352,36 +347,3 @@ def _model(
                 return _Model(kind, statement, frozenset(found.texts), shape)
         refused.add(kind)
     return None
-
-
-def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
-    """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
-    lines: list[str] = []
-    head, kinds = _by_kind(head)
-    for mark in marks:
-        at = head.find(mark) if mark.translate(None, _DIGITS) in kinds else -1
-        while at >= 0 and len(lines) < MOST_SNIFFED:
-            begin, end = head.rfind(b"\n", 0, at) + 1, head.find(b"\n", at)
-            begin = max(begin, at - LONGEST_LINE // 2)
-            line = head[begin : end if end >= 0 else len(head)][:LONGEST_LINE].decode("utf-8", "replace")
-            lines.append(strip_prefix(line)[0] if prefixes else line)
-            at = head.find(mark, end) if end >= 0 else -1
-    return lines
-
-
-class Head(bytes):
-    """A text in which letters that are not there are not looked for in every line that differs in its digits alone."""
-
-    def __contains__(self, letters: object) -> bool:
-        assert isinstance(letters, bytes)
-        may_be = b"\n" in letters or letters.translate(None, _DIGITS) in _by_kind(self)[1]
-        return may_be and super().__contains__(letters)
-
-
-@lru_cache(1)  # one text is looked through for the marks of every format
-def _by_kind(head: bytes) -> tuple[bytes, bytes]:
-    """Of the lines that differ in their digits alone as many as are looked at; one of each, without its digits."""
-    seen: defaultdict[bytes, Iterator[int]] = defaultdict(count)
-    kinds = head.translate(None, _DIGITS).split(b"\n")
-    first = [line for line, kind in zip(head.split(b"\n"), kinds, strict=True) if next(seen[kind]) < MOST_SNIFFED]
-    return b"\n".join(first), b"\n".join(seen)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line
-from stepwatch.readers.text.shape import Head, alike, lines_behind
+from stepwatch.readers.text.line import Line, lines_behind
+from stepwatch.readers.text.shape import alike
 
 STATEMENT = "iter {number}: loss {loss}, time {time_ms}ms"
 
@@ -171,14 +171,6 @@ def test_a_text_can_be_stated_literally() -> None:
 def test_what_is_stated_at_the_time_marks_such_lines() -> None:
     assert Line("step {number} | dt: {time_ms}ms | x").marks == (b" | dt: ",)
     assert Line("step {number} | {time_ms} ms").marks == (b" ms",)
-
-
-@pytest.mark.parametrize(
-    "letters", [b"iter ", b"10: loss", b"20", b"99", b"ms\n", b"s 4.2", b"loss 4", b"", b"other", b"no", b"5\niter"]
-)
-def test_a_head_holds_what_its_bytes_hold(letters: bytes) -> None:
-    text = b"iter 10: loss 4.25\niter 20: loss 4.21\nother 5ms\n"
-    assert (letters in Head(text)) is (letters in text)
 
 
 def test_the_first_lines_with_a_mark_are_found_whatever_digits_it_has() -> None:

@@ -242,8 +242,9 @@ class Case:
         return estimate(workload, self.gpu, link=self.link)
 
     def vram_bytes(self, new: Mapping[str, Value]) -> Interval | None:
-        workload = self.workload_with(new)
-        return None if workload is None or self.gpu is None else vram_bytes(workload, self.gpu)
+        if self.gpu is None or self.workload is None or (workload := self.workload_with(new)) is None:
+            return None
+        return vram_bytes(workload, self.gpu)
 
     def changed(self, new: Mapping[str, Value], effect: Effect = NO_EFFECT) -> Loop:
         """How often each thing happens and what it costs, with the change."""
@@ -266,26 +267,27 @@ class Case:
         if self.mtbf_s is not None and loop.saves.mid > 0:  # a failure loses half the time between two checkpoints
             running = self.prices.step_s.mid * loop.iterations
             rework = Interval.exactly(running / self.mtbf_s * running / loop.saves.mid / 2)
-        step, evaluation, start = self.speed_factors(new)
+        sequences = 1.0  # of an evaluation, against now
+        for name in ("eval_iters", "batch_size"):
+            now = self.settings.number(name)
+            if name in new and now:
+                sequences *= float(new[name]) / now
+        step, evaluation, spill, start = UNCHANGED, UNCHANGED, UNCHANGED, None
+        if self.workload is not None:
+            step, evaluation, start = self.speed_factors(new, sequences)
+            spill = self._spill_factor(new)
         return loop._replace(
             step=product(step, effect.step),
-            spill=self._spill_factor(new),
-            evaluation=evaluation.scaled(effect.evaluation * self._sequences_factor(new)),
+            spill=spill,
+            evaluation=evaluation.scaled(effect.evaluation * sequences),
             checkpoint=effect.checkpoint,
             start_s=start,
             lost_s=product(self.lost_s, effect.lost) + rework,
         )
 
-    def _sequences_factor(self, new: Mapping[str, Value]) -> float:
-        """Sequences of an evaluation, against now."""
-        factor = 1.0
-        for name in ("eval_iters", "batch_size"):
-            now = self.settings.number(name)
-            if name in new and now:
-                factor *= float(new[name]) / now
-        return factor
-
-    def speed_factors(self, new: Mapping[str, Value]) -> tuple[Interval, Interval, Interval | None]:
+    def speed_factors(
+        self, new: Mapping[str, Value], sequences: float = 1.0
+    ) -> tuple[Interval, Interval, Interval | None]:
         """Factors of a step and of a forward pass over one sequence, and the start where the change affects it."""
         if not SPEED.keys() & new.keys():
             return UNCHANGED, UNCHANGED, None
@@ -298,7 +300,7 @@ class Case:
                 published = product(published, self._published_factor(name, new[name], now))
         others = self.estimate_with({name: new[name] for name in new if name not in PUBLISHED_GAINS}) or now
         step = modelled_factor(others.step_s.mid / now.step_s.mid)
-        evaluation = modelled_factor(others.eval_s.mid / now.eval_s.mid / self._sequences_factor(new))
+        evaluation = modelled_factor(others.eval_s.mid / now.eval_s.mid / sequences)
         start = then.compile_s if "compile" in new else None
         return product(published, step), product(published, evaluation), start
 

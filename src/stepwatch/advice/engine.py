@@ -99,17 +99,17 @@ def advice_on_case(case: Case) -> AdviceList:
     # Down the list: kept is what still pays on top of what was kept before.
     kept: list[Advice] = []
     together, chosen = [], []
-    so_far = NOTHING
+    change: Change = {}
+    effect, saved = NO_EFFECT, NOTHING
     for advice in ranked:
-        saved = _saved_together(case, [*kept, advice]) if advice.remedy else None
-        pays = saved is not None and saved.mid - so_far.mid >= case.least_saving_s
-        if saved is not None and pays:
+        found = _together(case, [*kept, advice]) if advice.remedy else None
+        pays = found is not None and found[2].mid - saved.mid >= case.least_saving_s
+        if found is not None and pays:
             kept.append(advice)
-            so_far = saved
-        together.append(so_far)
+            change, effect, saved = found
+        together.append(saved)
         chosen.append(pays)
 
-    change, effect = _joined(case, kept)
     new = {name: value for name, (_, value) in change.items()}
     return AdviceList(
         advice=tuple(ranked),
@@ -118,7 +118,7 @@ def advice_on_case(case: Case) -> AdviceList:
         change=change if case.levers is None else {name: each for one in kept for name, each in one.stated.items()},
         before=case.before,
         after=case.simulated(case.changed(new, effect)),
-        saves_s=so_far,
+        saves_s=saved,
         vram_before=case.vram_bytes({}),
         vram_after=case.vram_bytes(new),
         case=case,
@@ -153,13 +153,22 @@ def _same_tokens(case: Case, new: Mapping[str, Value]) -> bool:
     return then.grad_accum % then.world_size == 0 and then.tokens_per_iteration == now.tokens_per_iteration
 
 
-def _saved_together(case: Case, all_of: Sequence[Advice]) -> Interval | None:
-    """None where two of them exclude each other, or the card's memory is too small for all."""
+def _together(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect, Interval] | None:
+    """All at once; None where two of them exclude each other, or the card's memory is too small for all."""
     names = [name for advice in all_of for name in advice.change if name != "eval_iters"]
     acted_on = [advice.acts_on for advice in all_of if advice.acts_on is not None]
     if len(names) != len(set(names)) or len(acted_on) != len(set(acted_on)):
         return None
-    change, effect = _joined(case, all_of)
+    change: Change = {}
+    effect = NO_EFFECT
+    for advice in all_of:
+        before = change.get("eval_iters")
+        change.update(advice.change)
+        if before is not None and "eval_iters" in advice.change:  # two reductions multiply
+            now, (old, reduced) = case.settings.number("eval_iters") or 1.0, before
+            both = float(reduced) * float(advice.change["eval_iters"][1]) / now
+            change["eval_iters"] = (old, max(round(both), 1))
+        effect = effect.combined(advice.effect)
     new = {name: value for name, (_, value) in change.items()}
     used, needed = case.vram_bytes({}), case.vram_bytes(new)
     room = case.gpu.vram_bytes if case.gpu is not None else None
@@ -169,22 +178,7 @@ def _saved_together(case: Case, all_of: Sequence[Advice]) -> Interval | None:
         fits = any(one is not None and one.mid <= room for one in alone)
         if needed.mid > (min(used.mid, room) if fits else used.mid):
             return None
-    return case.saving(new, effect) if _same_tokens(case, new) else None
-
-
-def _joined(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect]:
-    """All settings and effects at once; two reductions of eval_iters multiply."""
-    change: Change = {}
-    effect = NO_EFFECT
-    for advice in all_of:
-        before = change.get("eval_iters")
-        change.update(advice.change)
-        if before is not None and "eval_iters" in advice.change:
-            now, (old, reduced) = case.settings.number("eval_iters") or 1.0, before
-            both = float(reduced) * float(advice.change["eval_iters"][1]) / now
-            change["eval_iters"] = (old, max(round(both), 1))
-        effect = effect.combined(advice.effect)
-    return change, effect
+    return (change, effect, case.saving(new, effect)) if _same_tokens(case, new) else None
 
 
 def _offers(case: Case) -> Iterator[Message]:

@@ -15,7 +15,7 @@ from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.throughput import find_throughput
 from stepwatch.errors import NoIterations
-from stepwatch.estimator.simulate import total
+from stepwatch.estimator.simulate import whole_run
 from stepwatch.messages import Message
 from stepwatch.run import Run
 from stepwatch.units import Interval
@@ -42,14 +42,14 @@ def before_the_first(run: Run, expected: Estimate | None, gpu: Gpu | None, gpu_o
         findings = (Finding("only_begun", NOTICE, text),)
         forecast = Forecast(per_thousand_s=expected.step_s.scaled(1000), basis="estimate")
         if end is not None:
-            whole = total(expected, run.settings)
+            loop, whole = whole_run(expected, run.settings)
             forecast = Forecast(
                 total_s=whole.total_s,
                 remaining_s=whole.total_s,
                 basis="estimate",
                 max_iters=end,
-                evals_ahead=whole.evaluations,
-                saves_ahead=whole.saves.mid,
+                evals_ahead=loop.evaluations,
+                saves_ahead=loop.saves.mid,
             )
     elif run.faults:
         costs = Costs(step_s=none, mean_ratio=1.0, how={"step_s": NOT_SEPARABLE})

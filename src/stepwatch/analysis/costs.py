@@ -137,21 +137,21 @@ def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.
     normal, numbers = phases.normal, run.iterations.number
     begins = [regime.from_iteration for regime in regimes.regimes]
     of_row = np.zeros(len(numbers), np.int16)
-    if len(begins) > 1 and not run.traits.schedules:
-        times = _usual_times(run, normal)
-        rows = rows_from(numbers, begins).tolist()  # each is a normal one
-        places = [*(int(np.count_nonzero(normal[:row])) for row in rows), len(times)]
-        for row, begin, cut, end in zip(rows[1:], places, places[1:], places[2:], strict=False):
-            before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
-            if abs(math.log(median(after) / median(before))) > math.log(LARGE_RATIO):
-                of_row[row:] += 1
-    levels = [median(_usual_times(run, normal & (of_row == speed))) for speed in range(int(of_row[-1]) + 1)]
-    return of_row, np.array(levels)
+    if len(begins) < 2 or run.traits.schedules:
+        return of_row, np.ones(1)
 
+    def level(times: Any) -> float:
+        return median(series(len(times), lambda part: np.maximum(times[part], PRINTED_STEP_S / 2)))
 
-def _usual_times(run: Run, rows: npt.NDArray[np.bool_]) -> Any:
-    times = chosen(run.iterations.time_s, rows)
-    return series(len(times), lambda part: np.maximum(times[part], PRINTED_STEP_S / 2))
+    times = chosen(run.iterations.time_s, normal)
+    rows = rows_from(numbers, begins).tolist()  # each is a normal one
+    places = [*(int(np.count_nonzero(normal[:row])) for row in rows), len(times)]
+    for row, begin, cut, end in zip(rows[1:], places, places[1:], places[2:], strict=False):
+        before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
+        if abs(math.log(level(after) / level(before))) > math.log(LARGE_RATIO):
+            of_row[row:] += 1
+    speeds = (chosen(run.iterations.time_s, normal & (of_row == speed)) for speed in range(int(of_row[-1]) + 1))
+    return of_row, np.array([level(times) for times in speeds])
 
 
 class _Level(NamedTuple):

@@ -146,7 +146,7 @@ def total(values: Column) -> float:
 def variance(values: Column) -> float:
     count = len(values)
     mean = total(values) / count
-    return total(Series(count, lambda rows: np.asarray((values[rows] - mean) ** 2, np.float64))) / count
+    return total(series(count, lambda rows: np.asarray((values[rows] - mean) ** 2, np.float64))) / count
 
 
 def weighted_median(values: Column, weights: Ints) -> float:

@@ -11,7 +11,7 @@ from stepwatch.estimator import own_runs
 from stepwatch.estimator.constants import LAYER_WEIGHTS
 from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.memory import fits, largest_batch_size
-from stepwatch.estimator.simulate import total
+from stepwatch.estimator.simulate import whole_run
 from stepwatch.estimator.workload import (
     MODELS,
     NANOGPT,
@@ -149,7 +149,7 @@ def plan(
                 {"rate": rate},
             )
         )
-    whole = total(found, complete)
+    loop, run = whole_run(found, complete)
     result = Plan(
         settings=complete,
         workload=workload,
@@ -157,10 +157,10 @@ def plan(
         gpu_origin=gpu_origin,
         n_gpus=workload.world_size,
         estimate=found,
-        total_s=whole.total_s,
-        step_part_s=whole.step_part_s,
-        evaluations=whole.evaluations,
-        saves=whole.saves,
+        total_s=run.total_s,
+        step_part_s=run.step_s,
+        evaluations=loop.evaluations,
+        saves=loop.saves,
         flops_per_iter=flops,
         least_flops_per_iter=least,
         peak_flops=peak,

@@ -100,15 +100,6 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
 # --- a run of nanoGPT -------------------------------------------------------------------------------------------
 
 
-class Total(NamedTuple):
-    """The whole of a run from the estimate of its parts."""
-
-    total_s: Interval
-    step_part_s: Interval
-    evaluations: int
-    saves: Interval
-
-
 def loop_of(settings: Settings) -> Loop:
     """nanoGPT runs iterations 0 to max_iters, evaluates at each multiple of eval_interval and never saves at 0."""
     last, interval = (settings.count(name) or int(NANOGPT_DEFAULTS[name]) for name in ("max_iters", "eval_interval"))
@@ -120,10 +111,10 @@ def prices_of(found: Estimate) -> Prices:
     return Prices(found.step_s, found.eval_s, found.checkpoint_s, start_s=found.compile_s)
 
 
-def total(found: Estimate, settings: Settings) -> Total:
+def whole_run(found: Estimate, settings: Settings) -> tuple[Loop, Simulated]:
+    """A run from the estimate of its parts: what happens how often, and what that takes."""
     loop = loop_of(settings)
-    run = simulate(loop, prices_of(found), one_model=True)
-    return Total(run.total_s, run.step_s, loop.evaluations, loop.saves)
+    return loop, simulate(loop, prices_of(found), one_model=True)
 
 
 # --- the difference of two runs ---------------------------------------------------------------------------------

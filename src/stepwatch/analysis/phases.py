@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -78,6 +78,8 @@ class Phases:
     covers: Ints
     """How many iterations the time of each row is about: 1, or the log interval where times are averages."""
     artefact: Mask
+    first: int | None = None
+    """The row of the first iteration of the process, where the log has it."""
     baseline: Baseline | None = None
     eval_interval: int | None = None
     eval_interval_inferred: bool = False
@@ -89,6 +91,10 @@ class Phases:
     """The iteration of an evaluation after the last logged row, when the log ends with it."""
     periods: tuple[Period, ...] = ()
     """Of slow iterations that nothing explains: they are stalls that come back."""
+
+    def mark(self, rows: Mask | int, phase: Phase, certainty: Certainty) -> None:
+        """Only while they are being found."""
+        self.phase[rows], self.certainty[rows] = phase, certainty
 
     def of(self, *phases: Phase) -> Mask:
         found = self.phase == int(phases[0])  # numpy searches a member of an enumeration for methods of arrays
@@ -124,38 +130,37 @@ class Phases:
 
 
 def find_phases(run: Run) -> Phases:
-    marks = _Marks(run)
-    marks.mark_events()
-    marks.find_baseline()
-    interval, inferred = marks.eval_interval()
-    marks.mark_silent_evaluations(interval, inferred)
-    marks.mark_lone_saves()
-    marks.find_baseline()
-    periods = marks.mark_stalls()
-    marks.find_baseline()
+    count = len(run.iterations)
+    phases = Phases(
+        phase=np.zeros(count, np.int8),
+        certainty=np.full(count, Certainty.DEDUCED, np.int8),
+        covers=_covers(run),
+        artefact=np.zeros(count, bool),
+        first=_first_row(run),
+    )
+    _mark_events(run, phases)
+    phases = _with_baseline(run, phases)
+    interval, inferred = _eval_interval(run, phases)
+    if _mark_silent_evaluations(run, phases, interval, inferred) | _mark_lone_saves(run, phases):
+        phases = _with_baseline(run, phases)
+    phases = _with_stalls(run, phases)
 
-    first_evaluates, first_saves = marks.first_holds(interval)
-    if marks.first is not None:
-        marks.mark(marks.first, Phase.FIRST, Certainty.SEEN)
+    first_evaluates, first_saves = _first_holds(run, phases, interval)
+    if phases.first is not None:
+        phases.mark(phases.first, Phase.FIRST, Certainty.SEEN)
     if run.span is not None:  # a recorder timed the step alone, whatever it was doing
-        marks.certainty[:] = Certainty.SEEN
-    found = bool(marks.evaluated.any())
+        phases.certainty[:] = Certainty.SEEN
+    found = bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     unlogged, trailing = _unlogged(run, interval, found or not inferred)
-    saved = numbers_of(run.checkpoints)
-    return Phases(
-        phase=marks.phase,
-        certainty=marks.certainty,
-        covers=marks.covers,
-        artefact=marks.artefact,
-        baseline=marks.baseline,
+    return replace(
+        phases,
         eval_interval=interval,
         eval_interval_inferred=inferred,
         first_evaluates=first_evaluates,
         first_saves=first_saves,
         unlogged_evals=unlogged,
-        unlogged_saves=int(unlogged.among(saved).sum()),
+        unlogged_saves=int(unlogged.among(numbers_of(run.checkpoints)).sum()),
         trailing=trailing,
-        periods=periods,
     )
 
 
@@ -235,223 +240,192 @@ def _first_row(run: Run) -> int | None:
 # --- row by row -------------------------------------------------------------------------------------------------
 
 
-class _Marks:
-    """What is known of each row so far."""
+def _hold_most(run: Run, phases: Phases, rows: Mask) -> bool:
+    """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
+    if run.timing not in AVERAGES:
+        return False
+    if run.timing is Timing.SPANS_RUN:  # what one row holds, all hold
+        return True
+    later = np.arange(len(rows)) != phases.first  # whatever the first holds, it is no normal one
+    covers = phases.covers[later]
+    return bool(covers[rows[later]].sum() > 0.8 * covers.sum())
 
-    def __init__(self, run: Run) -> None:
-        count = len(run.iterations)
-        self.run = run
-        self.phase = np.zeros(count, np.int8)
-        self.certainty = np.full(count, Certainty.DEDUCED, np.int8)
-        self.covers = _covers(run)
-        self.first = _first_row(run)
-        self.artefact: Mask = np.zeros(count, bool)
-        self.baseline: Baseline | None = None
-        self._normal: Mask | None = None
 
-    def mark(self, rows: Mask | int, phase: Phase, certainty: Certainty) -> None:
-        self.phase[rows] = phase
-        self.certainty[rows] = certainty
+def _mark_events(run: Run, phases: Phases) -> None:
+    """What the lines of the log say."""
+    evaluated = _rows_of(run, run.evaluations if "eval" in run.holds else ())
+    saved = _rows_of(run, run.checkpoints if "checkpoint" in run.holds else ())
+    for rows in (evaluated, saved):
+        if _hold_most(run, phases, rows):
+            rows[:] = False
+    # Where means with a save are the first of all, and no later one is, a slow start is as likely.
+    later = saved[0 if phases.first is None else phases.first + 1 :]
+    count = int(later.sum())
+    if run.timing in AVERAGES and 0 < count < len(later) and later[:count].all():
+        saved[:] = False
+    phases.mark(evaluated & ~saved, Phase.EVAL, Certainty.SEEN)
+    phases.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)
+    phases.mark(saved & ~evaluated, Phase.CHECKPOINT, Certainty.SEEN)
 
-    @property
-    def steps(self) -> Mask:
-        return np.asarray(self.phase == int(Phase.STEP))  # see Phases.of
 
-    @property
-    def evaluated(self) -> Mask:
-        return np.asarray((self.phase == int(Phase.EVAL)) | (self.phase == int(Phase.EVAL_CHECKPOINT)))
+def _rows_of(run: Run, events: Sequence[Evaluation] | Sequence[Checkpoint], *, by_number: bool = False) -> Mask:
+    """The rows whose time holds those of the events of which the iterations are known, or that have their numbers."""
+    numbers, lines = run.iterations.number, run.iterations.line
+    found = np.zeros(len(numbers), bool)
+    places, line_of = column_of(events, "at"), column_of(events, "line")
+    for part in pieces(len(places)):
+        known = ~np.isnan(places[part])
+        at, line = (column[part][known].astype(np.int64) for column in (places, line_of))
+        rows = rows_from(numbers, at)
+        inside = rows < len(numbers)
+        rows, at, line = rows[inside], at[inside], line[inside]
+        if by_number or run.timing not in AVERAGES or run.reordered:
+            found[rows[numbers[rows] == at]] = True
+        else:  # a mean holds all since the row before, and nothing that came after its own line
+            rows = rows + (lines[rows] < line)
+            found[rows[rows < len(numbers)]] = True
+    return found
 
-    def hold_most(self, rows: Mask) -> bool:
-        """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
-        if self.run.timing not in AVERAGES:
-            return False
-        if self.run.timing is Timing.SPANS_RUN:  # what one row holds, all hold
-            return True
-        later = np.arange(len(rows)) != self.first  # whatever the first holds, it is no normal one
-        covers = self.covers[later]
-        return bool(covers[rows[later]].sum() > 0.8 * covers.sum())
 
-    def mark_events(self) -> None:
-        """What the lines of the log say."""
-        evaluations = self.run.evaluations if "eval" in self.run.holds else ()
-        saves = self.run.checkpoints if "checkpoint" in self.run.holds else ()
-        evaluated = self._rows_of(evaluations)
-        saved = self._rows_of(saves)
-        # Where means with a save are the first of all, and no later one is, a slow start is as likely.
-        later = saved[0 if self.first is None else self.first + 1 :]
-        count = int(later.sum())
-        if self.run.timing in AVERAGES and 0 < count < len(later) and later[:count].all():
-            saved[:] = False
-        self.mark(evaluated & ~saved, Phase.EVAL, Certainty.SEEN)
-        self.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)
-        self.mark(saved & ~evaluated, Phase.CHECKPOINT, Certainty.SEEN)
+def _with_baseline(run: Run, phases: Phases) -> Phases:
+    """From the rows that may be normal by now."""
+    normal = phases.normal
+    if run.timing in AVERAGES:  # one step does not show the many of an average
+        several = phases.covers[phases.covers > 1]
+        normal &= phases.covers >= 0.1 * median(several if len(several) else phases.covers)
+    if phases.first is not None:
+        normal[phases.first] = False
+    return replace(phases, baseline=baseline_of(run.iterations, normal, last_digit_s(run, phases.covers)))
 
-    def _rows_of(self, events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Mask:
-        """The rows whose time holds those of the events of which the iterations are known."""
-        numbers, lines = self.run.iterations.number, self.run.iterations.line
-        found = np.zeros(len(numbers), bool)
-        places, line_of = column_of(events, "at"), column_of(events, "line")
-        for part in pieces(len(places)):
-            known = ~np.isnan(places[part])
-            at, line = (column[part][known].astype(np.int64) for column in (places, line_of))
-            rows = rows_from(numbers, at)
-            inside = rows < len(numbers)
-            rows, at, line = rows[inside], at[inside], line[inside]
-            if self.run.timing in AVERAGES and not self.run.reordered:
-                # A mean holds all since the row before, and nothing that came after its own line.
-                rows = rows + (lines[rows] < line)
-                found[rows[rows < len(numbers)]] = True
-            else:
-                found[rows[numbers[rows] == at]] = True
-        return found & (not self.hold_most(found))
 
-    def find_baseline(self) -> None:
-        """From the rows that may be normal by now."""
-        normal = self.steps & ~self.artefact
-        if self.run.timing in AVERAGES:  # one step does not show the many of an average
-            several = self.covers[self.covers > 1]
-            normal &= self.covers >= 0.1 * median(several if len(several) else self.covers)
-        if self.first is not None:
-            normal[self.first] = False
-        if self._normal is None or not np.array_equal(self._normal, normal):
-            digit_s = last_digit_s(self.run, self.covers)
-            self.baseline, self._normal = baseline_of(self.run.iterations, normal, digit_s), normal
+def _spikes(run: Run, phases: Phases, baseline: Baseline) -> Mask:
+    """Rows far above the baseline that nothing explains yet."""
+    limit = max(SPIKE_RATIO, math.exp(SPIKE_NOISES * baseline.noise))
+    spikes = phases.of(Phase.STEP)
+    for rows in pieces(len(spikes)):
+        spikes[rows] &= baseline.ratio(run.iterations, rows) > limit
+    if phases.first is not None:
+        spikes[phases.first] = False
+    return spikes
 
-    def _spikes(self, baseline: Baseline) -> Mask:
-        """Rows far above the baseline that nothing explains yet."""
-        limit = max(SPIKE_RATIO, math.exp(SPIKE_NOISES * baseline.noise))
-        spikes = self.steps
-        for rows in pieces(len(spikes)):
-            spikes[rows] &= baseline.ratio(self.run.iterations, rows) > limit
-        if self.first is not None:
-            spikes[self.first] = False
-        return np.asarray(spikes)
 
-    def eval_interval(self) -> tuple[int | None, bool]:
-        """From the settings; else inferred: from the numbers of the evaluations, or the period of the spikes."""
-        run, known = self.run, self.run.settings.count("eval_interval")
-        if known:
-            return known, False
-        numbers = numbers_of(run.evaluations)
-        numbers = numbers[numbers > 1]  # 0 or 1 is off the grid
-        if len(numbers) == 1:
-            return int(numbers[0]), True
-        if len(numbers):
-            # Many trainers evaluate once more at the last iteration, whatever its number.
-            gaps = np.diff(numbers)
-            usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
-            return usual if usual > int(gaps[-1]) else usual_gap(gaps), True
-        if self.baseline is None or "eval" not in run.holds or run.evaluations or run.traits.counts_epochs:
-            return None, True  # whatever an epoch does not always do, it is slow by something else than an evaluation
-        spikes = self._spikes(self.baseline)
-        period = find_period(run, spikes, self.baseline, self.first)
-        largest = float(self.baseline.ratio(run.iterations, spikes).max(initial=0.0))
-        is_ddp = period == DDP_PERIOD and run.distributed and largest < DDP_LARGEST_RATIO
-        return None if is_ddp else period, True
+def _eval_interval(run: Run, phases: Phases) -> tuple[int | None, bool]:
+    """From the settings; else inferred: from the numbers of the evaluations, or the period of the spikes."""
+    known, baseline = run.settings.count("eval_interval"), phases.baseline
+    if known:
+        return known, False
+    numbers = numbers_of(run.evaluations)
+    numbers = numbers[numbers > 1]  # 0 or 1 is off the grid
+    if len(numbers) == 1:
+        return int(numbers[0]), True
+    if len(numbers):
+        # Many trainers evaluate once more at the last iteration, whatever its number.
+        gaps = np.diff(numbers)
+        usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
+        return usual if usual > int(gaps[-1]) else usual_gap(gaps), True
+    if baseline is None or "eval" not in run.holds or run.evaluations or run.traits.counts_epochs:
+        return None, True  # whatever an epoch does not always do, it is slow by something else than an evaluation
+    spikes = _spikes(run, phases, baseline)
+    period = find_period(run, spikes, baseline, phases.first)
+    largest = float(baseline.ratio(run.iterations, spikes).max(initial=0.0))
+    is_ddp = period == DDP_PERIOD and run.distributed and largest < DDP_LARGEST_RATIO
+    return None if is_ddp else period, True
 
-    def mark_silent_evaluations(self, interval: int | None, inferred: bool) -> None:
-        """Slow rows on the grid of evaluations that no line mentions."""
-        run, setting = self.run, self.run.settings.get("eval_interval")
-        if self.baseline is None or not interval or "eval" not in run.holds:
-            return
-        if run.evaluations and setting is not None and setting.origin is Origin.USER:
-            return  # a question about what is to come
-        rows = self._spikes(self.baseline) & multiples(run.iterations.number, interval)
-        if run.evaluations:  # at least half as slow as those that were seen: the rest on the grid is something else
-            seen = self.evaluated
-            if self.first is not None:
-                seen[self.first] = False
-            excess, found = self.baseline.ratio(run.iterations, seen) - 1, np.flatnonzero(rows)
-            rows[found] = self.baseline.ratio(run.iterations, found) - 1 > 0.5 * median(excess)
-        saves = run.settings.flag("always_save_checkpoint") is True and not run.checkpoints
-        guessed = inferred and int(rows.sum()) < 2
-        self.mark(
-            rows,
-            Phase.EVAL_CHECKPOINT if saves else Phase.EVAL,
-            Certainty.GUESSED if guessed else Certainty.DEDUCED,
-        )
 
-    def mark_lone_saves(self) -> None:
-        """`saving checkpoint` with no evaluation line above: it belongs to the next row if that row is slow."""
-        run, baseline = self.run, self.baseline
-        lone = np.isnan(column_of(run.checkpoints, "at"))
-        if not lone.any() or "checkpoint" not in run.holds or baseline is None or run.reordered:
-            return
-        rows = rows_from(run.iterations.line, column_of(run.checkpoints, "line")[lone])
-        rows = rows[rows < len(run.iterations)]
-        slow = baseline.ratio(run.iterations, rows) > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise)
-        for row, is_slow in zip(rows.tolist(), slow.tolist(), strict=True):
-            if self.phase[row] == Phase.EVAL:
-                self.phase[row] = Phase.EVAL_CHECKPOINT
-            elif self.phase[row] == Phase.STEP and is_slow:
-                self.mark(row, Phase.EVAL_CHECKPOINT, Certainty.DEDUCED)  # nanoGPT saves only after an evaluation
+def _mark_silent_evaluations(run: Run, phases: Phases, interval: int | None, inferred: bool) -> bool:
+    """Slow rows on the grid of evaluations that no line mentions; whether there is one."""
+    setting, baseline = run.settings.get("eval_interval"), phases.baseline
+    if baseline is None or not interval or "eval" not in run.holds:
+        return False
+    if run.evaluations and setting is not None and setting.origin is Origin.USER:
+        return False  # a question about what is to come
+    rows = _spikes(run, phases, baseline) & multiples(run.iterations.number, interval)
+    if run.evaluations:  # at least half as slow as those that were seen: the rest on the grid is something else
+        seen = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
+        if phases.first is not None:
+            seen[phases.first] = False
+        excess, found = baseline.ratio(run.iterations, seen) - 1, np.flatnonzero(rows)
+        rows[found] = baseline.ratio(run.iterations, found) - 1 > 0.5 * median(excess)
+    saves = run.settings.flag("always_save_checkpoint") is True and not run.checkpoints
+    certainty = Certainty.GUESSED if inferred and int(rows.sum()) < 2 else Certainty.DEDUCED
+    phases.mark(rows, Phase.EVAL_CHECKPOINT if saves else Phase.EVAL, certainty)
+    return bool(rows.any())
 
-    def mark_stalls(self) -> tuple[Period, ...]:
-        """Slow rows that nothing explains, the artefact of DDP apart; returns the periods of those that have one."""
-        run, baseline = self.run, self.baseline
-        if baseline is None:
-            return ()
-        spikes, numbers = self._spikes(baseline), run.iterations.number
-        hundreds = multiples(numbers, DDP_PERIOD) & self.steps
-        on_hundred = hundreds & spikes
-        on_hundred[on_hundred] = baseline.ratio(run.iterations, on_hundred) < DDP_LARGEST_RATIO
-        if (
-            run.span is None
-            and int(on_hundred.sum()) >= 3
-            and on_hundred.sum() >= MOST_PLACES * hundreds.sum()
-            and (spikes & ~on_hundred).sum() <= on_hundred.sum()
-        ):
-            self.artefact = on_hundred
-        spikes &= ~self.artefact
 
-        def beyond(rows: Ints) -> Floats:
-            """Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise."""
-            step = (self.phase[rows] == int(Phase.STEP)) & ~self.artefact[rows]
-            return np.where(step, (baseline.ratio(run.iterations, rows) - 1) * self.covers[rows], 0.0)
+def _mark_lone_saves(run: Run, phases: Phases) -> bool:
+    """`saving checkpoint` with no evaluation line above: it belongs to the next row if that row is slow."""
+    baseline = phases.baseline
+    lone = np.isnan(column_of(run.checkpoints, "at"))
+    if not lone.any() or "checkpoint" not in run.holds or baseline is None or run.reordered:
+        return False
+    rows = rows_from(run.iterations.line, column_of(run.checkpoints, "line")[lone])
+    rows = rows[rows < len(run.iterations)]
+    slow = baseline.ratio(run.iterations, rows) > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise)
+    for row, is_slow in zip(rows.tolist(), slow.tolist(), strict=True):
+        if phases.phase[row] == Phase.EVAL:
+            phases.phase[row] = Phase.EVAL_CHECKPOINT
+        elif phases.phase[row] == Phase.STEP and is_slow:
+            phases.mark(row, Phase.EVAL_CHECKPOINT, Certainty.DEDUCED)  # nanoGPT saves only after an evaluation
+    return True
 
-        periods = [
-            period
-            for period in find_periods(numbers, self.covers, beyond, spikes, self.first)
-            if median(beyond(np.flatnonzero(period.rows))) > STALL_RATIO - 1
-        ]
-        slow = spikes.copy()
-        slow[slow] = baseline.ratio(run.iterations, spikes) > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
-        for period in periods:
-            slow |= period.rows
-        self.mark(slow, Phase.STALL, Certainty.DEDUCED)
-        return tuple(periods)
 
-    def first_holds(self, interval: int | None) -> tuple[bool, bool]:
-        """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
-        run = self.run
-        if self.first is None or "eval" not in run.holds:
+def _with_stalls(run: Run, phases: Phases) -> Phases:
+    """Slow rows that nothing explains, the artefact of DDP apart, and the periods of those that have one."""
+    baseline = phases.baseline
+    if baseline is None:
+        return phases
+    spikes, numbers = _spikes(run, phases, baseline), run.iterations.number
+    hundreds = multiples(numbers, DDP_PERIOD) & phases.of(Phase.STEP)
+    on_hundred = hundreds & spikes
+    on_hundred[on_hundred] = baseline.ratio(run.iterations, on_hundred) < DDP_LARGEST_RATIO
+    if (
+        run.span is None
+        and int(on_hundred.sum()) >= 3
+        and on_hundred.sum() >= MOST_PLACES * hundreds.sum()
+        and (spikes & ~on_hundred).sum() <= on_hundred.sum()
+    ):
+        phases = replace(phases, artefact=on_hundred)
+    spikes &= ~phases.artefact
+
+    def beyond(rows: Ints) -> Floats:
+        """Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise."""
+        step = (phases.phase[rows] == int(Phase.STEP)) & ~phases.artefact[rows]
+        return np.where(step, (baseline.ratio(run.iterations, rows) - 1) * phases.covers[rows], 0.0)
+
+    periods = [
+        period
+        for period in find_periods(numbers, phases.covers, beyond, spikes, phases.first)
+        if median(beyond(np.flatnonzero(period.rows))) > STALL_RATIO - 1
+    ]
+    slow = spikes.copy()
+    slow[slow] = baseline.ratio(run.iterations, spikes) > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
+    for period in periods:
+        slow |= period.rows
+    phases.mark(slow, Phase.STALL, Certainty.DEDUCED)
+    if slow.any() or phases.artefact.any():
+        phases = _with_baseline(run, phases)
+    return replace(phases, periods=tuple(periods))
+
+
+def _first_holds(run: Run, phases: Phases, interval: int | None) -> tuple[bool, bool]:
+    """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
+    if phases.first is None or "eval" not in run.holds:
+        return False, False
+    number = int(run.iterations.number[phases.first])
+    if run.timing in AVERAGES:
+        if _hold_most(run, phases, _rows_of(run, run.evaluations, by_number=True)):
             return False, False
-        number = int(run.iterations.number[self.first])
-        if run.timing in AVERAGES:
-            if self.hold_most(_among(numbers_of(run.evaluations), run.iterations.number)):
-                return False, False
-            return bool((column_of(run.evaluations, "at") <= number).any()), False
-        told = bool((column_of(run.evaluations, "at") == number).any())
-        if number == 0 and run.traits.evaluates_at_zero:
-            # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
-            evaluates = told or not (run.has_header and run.evaluations)
-        else:
-            evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
-        return evaluates, number > 0 and self.phase[self.first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
+        return bool((column_of(run.evaluations, "at") <= number).any()), False
+    told = bool((column_of(run.evaluations, "at") == number).any())
+    if number == 0 and run.traits.evaluates_at_zero:
+        # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
+        evaluates = told or not (run.has_header and run.evaluations)
+    else:
+        evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
+    return evaluates, number > 0 and phases.phase[phases.first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
 
 
 # --- what was not logged ----------------------------------------------------------------------------------------
-
-
-def _among(some: Ints, numbers: Ints) -> Mask:
-    """As np.isin(numbers, some) of two rising columns, which would sort both."""
-    found = np.zeros(len(numbers), bool)
-    for part in pieces(len(some)):
-        rows = rows_from(numbers, some[part])
-        inside = rows < len(numbers)
-        rows = rows[inside]
-        found[rows[numbers[rows] == some[part][inside]]] = True
-    return found
 
 
 def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged, int | None]:

@@ -36,7 +36,7 @@ def command(source: str, target: str, lang: str | None) -> None:
             raise InputError(
                 Message("to convert, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
             ) from error
-        from stepwatch.trainer.converting import convert
+        from stepwatch.trainer.sharded import convert
 
         at = convert(Path(source), Path(target))
         click.echo(f"{target}: iteration {at}")

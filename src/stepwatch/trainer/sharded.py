@@ -15,11 +15,13 @@ import io
 import json
 import os
 import pickle
+import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePath
+from threading import Event
 from typing import Any, cast
 
 import torch
@@ -28,14 +30,19 @@ from torch import Tensor
 from torch.distributed.checkpoint import metadata as forms
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
+from stepwatch.messages import Message
+from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.hostile import Refused
-from stepwatch.trainer.resuming import MANIFEST
-from stepwatch.trainer.snapshot import local
+from stepwatch.trainer.keeper import no_room, reason_of, replace
+from stepwatch.trainer.resuming import MANIFEST, load, newest
+from stepwatch.trainer.snapshot import local, mapped, sizes_of
 
 REST, _METADATA = "rest.pt", ".metadata"
 _MARK = "in DCP"
 _LARGEST = 64_000_000  # bytes of the manifest and of DCP's metadata, which have some hundred for each tensor and rank
 _PIECE = 1 << 22
+_AT_ONCE = Event()
+_AT_ONCE.set()
 
 
 class Damaged(ValueError):
@@ -87,21 +94,15 @@ def _divided(checkpoint: Mapping[str, Any], in_parts: Callable[[Tensor], bool]) 
     tensors: dict[str, Tensor] = {}
     names: dict[int, str] = {}
 
-    def without(value: Any, *path: str) -> Any:
-        if isinstance(value, Tensor):
-            if not in_parts(value):
-                return value.detach()
-            part = local(value)
-            name = names.setdefault(part.data_ptr() if part.numel() else id(value), "/".join(path))
-            tensors.setdefault(name, value.detach())
-            return (_MARK, name)
-        if isinstance(value, Mapping):
-            return {key: without(inner, *path, str(key)) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)([without(inner, *path, str(place)) for place, inner in enumerate(value)])
-        return value
+    def named(tensor: Tensor, path: str) -> Any:
+        if not in_parts(tensor):
+            return tensor.detach()
+        part = local(tensor)
+        name = names.setdefault(part.data_ptr() if part.numel() else id(tensor), path)
+        tensors.setdefault(name, tensor.detach())
+        return (_MARK, name)
 
-    return without(checkpoint), tensors
+    return mapped(checkpoint, named), tensors
 
 
 @contextmanager
@@ -126,7 +127,15 @@ def _checksum(path: Path) -> list[int]:
 
 def read(path: Path) -> dict[str, Any]:
     """The whole checkpoint, in nanoGPT's form; Damaged, Refused or OSError where it is not what was written."""
-    files = _manifest(path)
+    if (path / MANIFEST).stat().st_size > _LARGEST:
+        raise Damaged(MANIFEST)
+    files = json.loads((path / MANIFEST).read_bytes())
+    if not isinstance(files, dict) or not {_METADATA, REST} <= files.keys():
+        raise Damaged(MANIFEST)
+    for name, written in files.items():
+        plain = isinstance(written, list) and len(written) == 2 and all(type(one) is int for one in written)
+        if not plain or PurePath(name).name != name or name.startswith(".."):
+            raise Damaged(MANIFEST)
     for name, written in files.items():
         if (path / name).stat().st_size != written[0] or _checksum(path / name) != written:
             raise Damaged(name)
@@ -138,19 +147,6 @@ def read(path: Path) -> dict[str, Any]:
     with _by_one_process():
         dcp.load(tensors, storage_reader=reader, no_dist=True)
     return cast(dict[str, Any], _with_divided(rest, tensors))
-
-
-def _manifest(path: Path) -> dict[str, list[int]]:
-    if (path / MANIFEST).stat().st_size > _LARGEST:
-        raise Damaged(MANIFEST)
-    files = json.loads((path / MANIFEST).read_bytes())
-    if not isinstance(files, dict) or not {_METADATA, REST} <= files.keys():
-        raise Damaged(MANIFEST)
-    for name, written in files.items():
-        plain = isinstance(written, list) and len(written) == 2 and all(type(one) is int for one in written)
-        if not plain or PurePath(name).name != name or name.startswith(".."):
-            raise Damaged(MANIFEST)
-    return files
 
 
 def _with_divided(value: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -216,3 +212,41 @@ class _Figures(pickle.Unpickler):
         if module.partition(".")[0] == "pathlib" and name in ("PosixPath", "WindowsPath"):
             return PurePath  # where it was written; nobody asks for it
         raise Refused(f"{module}.{name}")
+
+
+# --- one file or a directory ------------------------------------------------------------------------------------
+
+
+def convert(source: Path, target: Path) -> int:
+    """Write a checkpoint in its other form, checked and unchanged; its iteration."""
+    if source.is_dir() and not is_sharded(source):
+        source = newest(source)
+    if target.exists():
+        raise CheckpointError(
+            Message("“{name:word}” already exists", {"name": str(target)}), Message("choose another name for it")
+        )
+    try:
+        saved = load(source)
+    except CheckpointError as error:  # what it advises is for a training
+        raise CheckpointError(
+            error.what, Message("name another checkpoint, or the directory of a training run")
+        ) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    failed = no_room(target.parent, sizes_of(saved).whole)
+    if failed is None:
+        if target.suffix == ".pt":
+            failed = replace(target, saved, _AT_ONCE)
+        else:
+            new = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+            try:
+                write_whole(new, saved)
+                new.rename(target)
+            except Exception as error:  # whatever it was, nothing is left of it
+                shutil.rmtree(new, ignore_errors=True)
+                failed = reason_of(error)
+    if failed is not None:
+        raise CheckpointError(
+            Message("“{name:word}” cannot be written: {reason:word}", {"name": str(target), "reason": failed}),
+            Message("choose another place for it"),
+        )
+    return int(saved["iter_num"])

@@ -64,13 +64,19 @@ class ShardedKeeper(Keeper):
             own = sharded.checksums(new, self._rank)
         except Exception as error:  # DCP reports to every rank what happened on one
             own = reason_of(error)
-        told: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(told, own, group=self._group)
-        failed: str | None = next((one for one in told if isinstance(one, str)), None)
+        reports: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(reports, own, group=self._group)
+        failed: str | None = next((one for one in reports if isinstance(one, str)), None)
         agreed: list[str | None] = [failed]
         if self._is_first:
             if failed is None:
-                agreed = [_completed(new, path, {name: sums for one in told for name, sums in one.items()})]
+                try:
+                    sharded.write_manifest(new, {name: sums for one in reports for name, sums in one.items()})
+                    _sync(new)
+                    new.rename(path)
+                    _sync(path.parent)
+                except OSError as error:
+                    agreed = [reason_of(error)]
             if agreed[0] is not None:
                 shutil.rmtree(new, ignore_errors=True)
         dist.broadcast_object_list(agreed, src=0, group=self._group)
@@ -95,17 +101,6 @@ class ShardedKeeper(Keeper):
 
     def _keep(self, path: Path, at: int, size: int) -> None:
         """Those that stay have their names already."""
-
-
-def _completed(new: Path, path: Path, files: dict[str, list[int]]) -> str | None:
-    try:
-        sharded.write_manifest(new, files)
-        _sync(new)
-        new.rename(path)
-        _sync(path.parent)
-    except OSError as error:
-        return reason_of(error)
-    return None
 
 
 def _sync(directory: Path) -> None:

@@ -7,7 +7,7 @@ need half as much memory again: the thread writes it from where it lies, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from threading import Event
 from typing import Any, NamedTuple
@@ -22,16 +22,32 @@ SMALLEST_COPY = 4 << 20
 LARGEST_COPY = 32 << 20  # bytes: a tenth of what Python takes that has imported torch
 
 
-class Copy:
-    """A copy under way. Whoever changes the tensors settles it first; whoever reads it has finished it."""
+class Taken:
+    """A checkpoint that a save has taken. It is settled before the tensors change, and finished before it is read."""
 
     hurry: Event | None = None
-    """Nobody waits for the writing."""
+    """Set where somebody waits for the writing, so that it makes no pauses."""
+
+    def __init__(self, values: Any, size: int) -> None:
+        self.values, self.size = values, size
+
+    def finish(self) -> None:
+        """Completes the values, in the thread that writes them."""
+
+    def settle(self) -> None:
+        """Waits until the tensors may change."""
+
+    def release(self) -> None:
+        """Called when the values are written."""
+
+
+class Copy(Taken):
+    """Copied to buffers, which stay for the next one."""
 
     def __init__(
         self, values: dict[str, Any], size: int, pairs: list[tuple[Tensor, Tensor]], events: list[torch.cuda.Event]
     ) -> None:
-        self.values, self.size = values, size
+        super().__init__(values, size)
         self._pairs, self._events = pairs, events
         self._made = Event()
 
@@ -52,21 +68,15 @@ class Copy:
         if self._pairs:
             self._made.wait()
 
-    def release(self) -> None:
-        """Called when everything is written; the copy stays for the next one."""
 
-
-class InPlace:
-    """No copy: whoever changes the tensors waits until they are written, so that is done without pauses."""
+class InPlace(Taken):
+    """No copy: whoever changes the tensors waits until they are written."""
 
     def __init__(self, values: Mapping[str, Any], size: int) -> None:
-        self.values, self.size = dict(values), size
+        super().__init__(dict(values), size)
         self._read = Event()
         self.hurry = Event()
         self.hurry.set()
-
-    def finish(self) -> None:
-        """There is nothing to do."""
 
     def settle(self) -> None:
         self._read.wait()
@@ -75,130 +85,113 @@ class InPlace:
         self._read.set()
 
 
-class Packed:
-    """The bytes of the file itself, of a checkpoint that is small."""
-
-    hurry: Event | None = None
+class Packed(Taken):
+    """The bytes of the file itself, of a small checkpoint."""
 
     def __init__(self, values: Mapping[str, Any], size: int) -> None:
         stream = BytesIO()
         torch.save(dict(values), stream)
-        self.values: Any = stream.getbuffer()
-        self.size = size
-
-    def finish(self) -> None:
-        """There is nothing to do."""
-
-    settle = release = finish
-
-
-Taken = Copy | InPlace | Packed
+        super().__init__(stream.getbuffer(), size)
 
 
 class Snapshot:
     """Copies nested tensors into buffers that are made once and used again: fresh memory is what makes a copy slow."""
 
     def __init__(self, *, packs: bool = False) -> None:
-        """Whether small checkpoints may become the bytes of a file."""
+        """`packs`: whether small checkpoints may become the bytes of a file."""
         self._packs = packs
         self._buffers: list[Tensor] = []
-        self._asides: dict[torch.device, torch.cuda.Stream] = {}
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
 
     def make_room(self, values: Mapping[str, Any]) -> bool:
-        """Buffers for these tensors, touched, so that the system has handed over their memory; nothing is copied.
+        """Make buffers for these tensors, touched so that the system hands over their memory; nothing is copied.
 
-        Whether they will be copied at all.
+        Returns whether they will be copied at all.
         """
-        sizes = _sizes(values)
-        if self._stays(sizes) or self._is_packed(sizes):
+        if self._without_copy(sizes_of(values)) is not None:
             return False
-        walk = _Walk(self._buffers, _touch)
-        walk.of(values)
-        self._buffers = walk.made
+
+        def touched(buffer: Tensor, tensor: Tensor) -> Tensor:
+            _octets(buffer).fill(0)
+            return buffer
+
+        self._in_buffers(values, touched)
         return True
 
     def begin(self, values: Mapping[str, Any]) -> Taken:
-        """A copy in the buffers of the one before, which must not be in use any more."""
-        sizes = _sizes(values)
-        if self._stays(sizes):
-            return InPlace(values, sizes.whole)
-        if self._is_packed(sizes):
-            return Packed(values, sizes.whole)
+        """Take these values. A copy goes into the buffers of the one before, which must not be in use any more."""
+        sizes = sizes_of(values)
+        without_copy = self._without_copy(sizes)
+        if without_copy is not None:
+            return without_copy(values, sizes.whole)
         pairs: list[tuple[Tensor, Tensor]] = []
-        cards = {tensor.device for tensor in tensors_of(values) if tensor.device.type == "cuda"}
-        asides = {card: self._aside(card) for card in cards}
+        for card in {tensor.device for tensor in tensors_of(values) if tensor.device.type == "cuda"}:
+            # A stream beside the training's, which begins after the work that is already queued there.
+            if card not in self._streams:
+                self._streams[card] = torch.cuda.Stream(card)
+            self._streams[card].wait_stream(torch.cuda.current_stream(card))
 
         def copied(buffer: Tensor, tensor: Tensor) -> Tensor:
-            if tensor.device in asides:
-                with torch.cuda.stream(asides[tensor.device]):
+            if tensor.device in self._streams:
+                with torch.cuda.stream(self._streams[tensor.device]):
                     return buffer.copy_(tensor, non_blocking=True)
             if tensor.is_contiguous() and tensor.nbytes > _AT_ONCE:
                 pairs.append((buffer, tensor))
                 return buffer
             return buffer.copy_(tensor)
 
-        walk = _Walk(self._buffers, copied)
-        copy: dict[str, Any] = walk.of(values)
-        self._buffers = walk.made
-        return Copy(copy, sizes.whole, pairs, [aside.record_event() for aside in asides.values()])
+        copy: dict[str, Any] = self._in_buffers(values, copied)
+        return Copy(copy, sizes.whole, pairs, [stream.record_event() for stream in self._streams.values()])
 
-    def _stays(self, sizes: _Sizes) -> bool:
-        return sizes.here > LARGEST_COPY and not sizes.on_card
+    def _without_copy(self, sizes: Sizes) -> type[InPlace | Packed] | None:
+        if sizes.on_card:  # a card waits for no disk, so its memory is copied, whatever its size
+            return None
+        if sizes.here > LARGEST_COPY:
+            return InPlace
+        return Packed if self._packs and sizes.here < SMALLEST_COPY else None
 
-    def _is_packed(self, sizes: _Sizes) -> bool:
-        return self._packs and sizes.here < SMALLEST_COPY and not sizes.on_card
+    def _in_buffers(self, values: Any, fill: Callable[[Tensor, Tensor], Tensor]) -> Any:
+        """The values with a filled buffer for each tensor. One that is met twice, as tied weights are, stays shared."""
+        made: list[Tensor] = []
+        seen: dict[tuple[object, ...], Tensor] = {}
 
-    def _aside(self, card: torch.device) -> torch.cuda.Stream:
-        """A stream beside the training's, which begins after what that has in hand."""
-        if card not in self._asides:
-            self._asides[card] = torch.cuda.Stream(card)
-        self._asides[card].wait_stream(torch.cuda.current_stream(card))
-        return self._asides[card]
+        def copied(tensor: Any, _: str) -> Tensor:
+            part = local(tensor)
+            identity = _identity(part)
+            if identity not in seen:
+                buffer = self._buffers[len(made)] if len(made) < len(self._buffers) else None
+                if buffer is None or buffer.shape != part.shape or buffer.dtype != part.dtype:
+                    buffer = _host_memory(part)
+                made.append(buffer)
+                seen[identity] = fill(buffer, part)
+            if not hasattr(tensor, "to_local"):
+                return seen[identity]
+            form = {"shape": tensor.shape, "stride": tensor.stride(), "run_check": False}
+            divided: Tensor = type(tensor.detach()).from_local(
+                seen[identity], tensor.device_mesh, tensor.placements, **form
+            )
+            return divided
 
-
-class _Walk:
-    """One walk through a checkpoint. A tensor met twice, as tied weights are, is copied once and stays shared."""
-
-    def __init__(self, buffers: list[Tensor], fill: Callable[[Tensor, Tensor], Tensor]) -> None:
-        self.old = buffers
-        self.fill = fill
-        self.made: list[Tensor] = []
-        self.seen: dict[tuple[object, ...], Tensor] = {}
-
-    def of(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return _like(value, self.tensor(local(value)))
-        if isinstance(value, Mapping):
-            return {key: self.of(inner) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)([self.of(inner) for inner in value])
-        return value
-
-    def tensor(self, tensor: Tensor) -> Tensor:
-        identity = _identity(tensor)
-        if identity not in self.seen:
-            self.seen[identity] = self.fill(self.buffer(tensor), tensor)
-        return self.seen[identity]
-
-    def buffer(self, tensor: Tensor) -> Tensor:
-        """The buffer of the last save in this place, where it fits."""
-        place = len(self.made)
-        buffer = self.old[place] if place < len(self.old) else None
-        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
-            buffer = _host_memory(tensor)
-        self.made.append(buffer)
-        return buffer
+        filled = mapped(values, copied)
+        self._buffers = made
+        return filled
 
 
-def tensors_of(value: Any) -> Iterator[Tensor]:
+def mapped(value: Any, change: Callable[[Tensor, str], Any], name: str = "") -> Any:
+    """Nested values with every tensor changed; its name is the path of keys and places that leads to it."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from tensors_of(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from tensors_of(inner)
+        return change(value, name)
+    if isinstance(value, Mapping):
+        return {key: mapped(inner, change, f"{name}/{key}" if name else str(key)) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([mapped(inner, change, f"{name}/{place}") for place, inner in enumerate(value)])
+    return value
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    mapped(value, lambda tensor, _: found.append(tensor))
+    return found
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -208,45 +201,26 @@ def local(tensor: Tensor) -> Tensor:
     return part
 
 
-def _like(whole: Any, part: Tensor) -> Tensor:
-    """The same tensor with another part here."""
-    if not hasattr(whole, "to_local"):
-        return part
-    form = {"shape": whole.shape, "stride": whole.stride(), "run_check": False}
-    divided: Tensor = type(whole.detach()).from_local(part, whole.device_mesh, whole.placements, **form)
-    return divided
-
-
-def size_of(value: Any) -> int:
-    """Bytes of all tensors on all ranks, those that are shared counted once."""
-    return _sizes(value).whole
-
-
-class _Sizes(NamedTuple):
-    """In bytes: on all ranks, and of that what this process holds; whether some of it is on a card."""
-
+class Sizes(NamedTuple):
     whole: int
+    """Bytes of all tensors on all ranks, those that are shared counted once."""
     here: int
+    """What this process holds of them."""
     on_card: bool
+    """Whether some of it is on a card."""
 
 
-def _sizes(value: Any) -> _Sizes:
-    """A card's memory is copied, whatever its size, since a card waits for no disk."""
+def sizes_of(value: Any) -> Sizes:
     once = {_identity(part): (tensor, part) for tensor in tensors_of(value) for part in (local(tensor),)}
     whole = sum(tensor.numel() * tensor.element_size() for tensor, _ in once.values())
     here = sum(part.nbytes for _, part in once.values())
-    return _Sizes(whole, here, any(part.is_cuda for _, part in once.values()))
+    return Sizes(whole, here, any(part.is_cuda for _, part in once.values()))
 
 
 def _identity(tensor: Tensor) -> tuple[object, ...]:
-    """What two tensors have in common if they are one; empty ones have no place in memory to tell them by."""
+    """What two tensors have in common if they are one; empty ones have no place in memory."""
     place = tensor.data_ptr() if tensor.numel() else id(tensor)
     return tensor.device, place, tensor.dtype, tensor.shape, tensor.stride()
-
-
-def _touch(buffer: Tensor, tensor: Tensor) -> Tensor:
-    _octets(buffer).fill(0)
-    return buffer
 
 
 def _octets(tensor: Tensor) -> Any:

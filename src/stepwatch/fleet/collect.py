@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from multiprocessing.pool import ThreadPool
+from typing import NamedTuple
 
 from stepwatch.errors import InputError, StepwatchError, TooLarge
 from stepwatch.fleet.copies import Unreachable, at_hand
@@ -78,7 +79,7 @@ def collect(request: CollectRequest, tell: Callable[[Progress], None] = lambda p
         (log for log in logs if known.get(log.name) != log.fingerprint), key=lambda log: (bucket_of(log.name), log.name)
     )
     left = Counter(bucket_of(log.name) for log in todo)
-    pending: dict[str, list[tuple[str, Rows]]] = {}
+    pending: dict[str, tuple[list[str], Rows]] = {}
     outcomes: Counter[str] = Counter()
     causes: Counter[str] = Counter()
     runs = 0
@@ -91,10 +92,13 @@ def collect(request: CollectRequest, tell: Callable[[Progress], None] = lambda p
         again = any(row["cause"] == "unreachable" for row in rows.get("failures", ()))
         source |= {"fingerprint": None if again else log.fingerprint, "files": len(log.files), "size_bytes": log.size}
         bucket = bucket_of(log.name)
-        pending.setdefault(bucket, []).append((log.name, rows))
+        names, tables = pending.setdefault(bucket, ([], {}))
+        names.append(log.name)
+        for table, found in rows.items():
+            tables.setdefault(table, []).extend(found)
         left[bucket] -= 1
-        if not left[bucket] or len(pending[bucket]) >= MOST_PENDING:
-            _write(store, pending.pop(bucket))
+        if not left[bucket] or len(names) >= MOST_PENDING:
+            store.replace(*pending.pop(bucket))
         tell(Progress(done, len(todo), time.monotonic() - began_s))
     return Collected(
         found=len(logs),
@@ -105,14 +109,6 @@ def collect(request: CollectRequest, tell: Callable[[Progress], None] = lambda p
         failures=dict(causes),
         elapsed_s=time.monotonic() - began_s,
     )
-
-
-def _write(store: Store, read: Sequence[tuple[str, Rows]]) -> None:
-    tables: dict[str, list[dict[str, Any]]] = {}
-    for _, rows in read:
-        for table, found in rows.items():
-            tables.setdefault(table, []).extend(found)
-    store.replace([name for name, _ in read], tables)
 
 
 # --- reading one log --------------------------------------------------------------------------------------------
@@ -182,34 +178,23 @@ def _stamped(rows: Rows) -> Rows:
 def _by_processes(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[Log, Rows]]:
     """As many as there are processors; each is fed and watched by a thread."""
     count = min(request.workers or allowed_processors(), len(logs))
-    waiting: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
-    ready: queue.SimpleQueue[tuple[Log, Rows] | BaseException] = queue.SimpleQueue()
-    for log in logs:
-        waiting.put(log)
-    stopped = threading.Event()
+    idle: queue.SimpleQueue[Reader] = queue.SimpleQueue()
+    for _ in range(count):
+        idle.put(Reader(time_s=request.time_limit, memory_bytes=request.memory_limit))
 
-    def work() -> None:
-        reader = Reader(time_s=request.time_limit, memory_bytes=request.memory_limit)
+    def read(log: Log) -> tuple[Log, Rows]:
+        reader = idle.get()
         try:
-            while not stopped.is_set() and (log := waiting.get()) is not None:
-                ready.put((log, read_log(log, request, reader)))
-        except BaseException as error:
-            ready.put(error)
+            return log, read_log(log, request, reader)
         finally:
-            reader.close()
+            idle.put(reader)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
-    for thread in threads:
-        waiting.put(None)
-        thread.start()
     try:
-        for _ in logs:
-            found = ready.get()
-            if isinstance(found, BaseException):
-                raise found
-            yield found
+        with ThreadPool(count) as threads:  # of daemons: nobody waits for them when the collection is interrupted
+            yield from threads.imap_unordered(read, logs)
     finally:
-        stopped.set()
+        while not idle.empty():
+            idle.get().close()
 
 
 # --- by a cluster -----------------------------------------------------------------------------------------------

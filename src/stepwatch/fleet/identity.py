@@ -94,17 +94,17 @@ def _of_text(head: bytes) -> dict[str, str]:
     return said
 
 
-def _of_object(told: dict[str, Any]) -> dict[str, Any]:
+def _of_object(known: dict[str, Any]) -> dict[str, Any]:
     """environment.json of `stepwatch run`, the first line of a record, or W&B's metadata."""
-    versions = told.get("versions") or {}
-    card = told.get("card") or {}
-    commit = told.get("commit") or (told.get("git") or {}).get("commit")
+    versions = known.get("versions") or {}
+    card = known.get("card") or {}
+    commit = known.get("commit") or (known.get("git") or {}).get("commit")
     return {
-        "node": told.get("host") or told.get("node"),
-        "project": told.get("project"),
-        "torch_version": versions.get("torch") or told.get("torch"),
-        "cuda_version": told.get("cudaVersion") or told.get("cuda"),
-        "driver_version": card.get("driver") or told.get("driver"),
-        "python_version": versions.get("python") or told.get("python"),
+        "node": known.get("host") or known.get("node"),
+        "project": known.get("project"),
+        "torch_version": versions.get("torch") or known.get("torch"),
+        "cuda_version": known.get("cudaVersion") or known.get("cuda"),
+        "driver_version": card.get("driver") or known.get("driver"),
+        "python_version": versions.get("python") or known.get("python"),
         "code_version": commit,
     }

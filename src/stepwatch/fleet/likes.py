@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -27,11 +27,11 @@ FAR_ALONE = 6.0  # one run of ten thousand, whose times are not quite normal
 MOST_BESIDE = 0.25  # of runs on the other side of what is said of them: with more, two speeds go on side by side
 CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
 MOST_RUNS_NAMED = 10
-_TOLD = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
+_SHOWN = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
 _CANDIDATES = tuple(
     name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version")
 )
-COLUMNS = (*_TOLD, *_CANDIDATES)
+COLUMNS = (*_SHOWN, *_CANDIDATES)
 """What a run must show."""
 
 
@@ -56,21 +56,28 @@ Pairs = Sequence[tuple[Run, float]]
 """Runs with how far their step is from that of their like, as a logarithm."""
 
 
+def _grouped(pairs: Pairs, key_of: Callable[[Run], str | None]) -> dict[str, list[tuple[Run, float]]]:
+    """Those with a key, by it."""
+    groups: dict[str, list[tuple[Run, float]]] = {}
+    for run, value in pairs:
+        key = key_of(run)
+        if key is not None:
+            groups.setdefault(key, []).append((run, value))
+    return groups
+
+
+def _work(run: Run) -> str | None:
+    return run["work"] or None
+
+
 def _with_like(runs: Sequence[Run]) -> Pairs:
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        if run["step_s_mid"] and run["work"]:
-            groups.setdefault(run["work"], []).append(run)
-    return _centred_by_work(
-        [(run, math.log(run["step_s_mid"])) for group in groups.values() if len(group) >= LEAST_LIKE for run in group]
-    )
+    groups = _grouped([(run, math.log(run["step_s_mid"])) for run in runs if run["step_s_mid"]], _work)
+    return _centred_by_work([pair for group in groups.values() if len(group) >= LEAST_LIKE for pair in group])
 
 
 def _centred_by_work(pairs: Pairs) -> Pairs:
-    groups: dict[str, list[float]] = {}
-    for run, value in pairs:
-        groups.setdefault(run["work"], []).append(value)
-    middle = {work: float(np.median(values)) for work, values in groups.items()}
+    groups = _grouped(pairs, _work).items()
+    middle = {work: float(np.median([value for _, value in group])) for work, group in groups}
     return [(run, value - middle[run["work"]]) for run, value in pairs]
 
 
@@ -123,14 +130,9 @@ def _slow_places(like: Pairs) -> list[Suspect]:
     return [*cards, *_outliers([pair for pair in like if _card(pair[0]) not in named], _node, "node")]
 
 
-def _outliers(like: Pairs, place_of: Any, kind: str) -> Iterator[Suspect]:
+def _outliers(like: Pairs, place_of: Callable[[Run], str | None], kind: str) -> Iterator[Suspect]:
     """Places whose runs are slow, whoever's they are, against those of the other places."""
-    places: dict[str, list[tuple[Run, float]]] = {}
-    for run, residual in like:
-        place = place_of(run)
-        if place is not None:
-            places.setdefault(place, []).append((run, residual))
-    places = {place: there for place, there in places.items() if len(there) >= LEAST_RUNS}
+    places = {place: there for place, there in _grouped(like, place_of).items() if len(there) >= LEAST_RUNS}
     if len(places) < LEAST_RUNS:
         return
     residuals = {place: np.array([residual for _, residual in there]) for place, there in places.items()}
@@ -142,20 +144,18 @@ def _outliers(like: Pairs, place_of: Any, kind: str) -> Iterator[Suspect]:
         doubt = max(between, MEDIAN_ERROR * within / math.sqrt(len(there)))
         shift = medians[place] - float(np.median(others))
         slower = math.exp(shift) - 1
-        if slower >= LEAST_SLOWER and shift > FAR * doubt and _ranks_high(residuals, place):
-            rest = [run for run, _ in like if place_of(run) != place]
-            yield _suspect(kind, place, slower, [run for run, _ in there], rest)
-
-
-def _ranks_high(residuals: Mapping[str, Floats], place: str) -> bool:
-    """By the test of Mann and Whitney, as far as so few runs can show it. Where runs have several speeds by choice, as
-    in a sweep, the median of some is one of these by chance."""
-    rest = np.concatenate([values for other, values in residuals.items() if other != place])
-    own, others = len(residuals[place]), len(rest)
-    pairs, ranks = own * others, np.concatenate((residuals[place], rest)).argsort().argsort()[:own]
-    score, most = float(ranks.sum()) - own * (own - 1) / 2 - pairs / 2, pairs / 2
-    sigma = math.sqrt(pairs * (own + others + 1) / 12)
-    return score > min(FAR * sigma, (1 - MOST_BESIDE) * most)
+        if slower < LEAST_SLOWER or shift <= FAR * doubt:
+            continue
+        # The test of Mann and Whitney, as far as so few runs can show it: where runs have several speeds by choice, as
+        # in a sweep, the median of some is one of these by chance.
+        own = residuals[place]
+        rest = np.concatenate([values for other, values in residuals.items() if other != place])
+        pairs, ranks = len(own) * len(rest), np.concatenate((own, rest)).argsort().argsort()[: len(own)]
+        score, most = float(ranks.sum()) - len(own) * (len(own) - 1) / 2 - pairs / 2, pairs / 2
+        sigma = math.sqrt(pairs * (len(own) + len(rest) + 1) / 12)
+        if score > min(FAR * sigma, (1 - MOST_BESIDE) * most):
+            elsewhere = [run for run, _ in like if place_of(run) != place]
+            yield _suspect(kind, place, slower, [run for run, _ in there], elsewhere)
 
 
 # --- from a day on ----------------------------------------------------------------------------------------------
@@ -204,10 +204,10 @@ def _is_regression(dated: Pairs, change: _Change) -> bool:
         further = abs(float(np.median(residuals[split:]) - np.median(residuals[:split])))
         if chance < CHANGE_CHANCE and math.exp(further) - 1 > LEAST_SLOWER:
             return False
-    told = {column for column, *_ in _changes([run for run, _ in after], [run for run, _ in before])}
-    if told & {*VERSIONS}:
+    changed = {column for column, *_ in _changes([run for run, _ in after], [run for run, _ in before])}
+    if changed & {*VERSIONS}:
         return True
-    return 2 * len(middles) > len(medians) and not (told and len(middles) == 1)
+    return 2 * len(middles) > len(medians) and not (changed and len(middles) == 1)
 
 
 def _split(residuals: Floats) -> tuple[int, float]:
@@ -229,23 +229,13 @@ def _split(residuals: Floats) -> tuple[int, float]:
 
 
 def _slow_runs(like: Pairs) -> Iterator[Suspect]:
-    groups: dict[str, list[tuple[Run, float]]] = {}
-    for run, residual in like:
-        groups.setdefault(run["work"], []).append((run, residual))
     found = []
-    for group in groups.values():
+    for group in _grouped(like, _work).values():
         sigma = _sigma(np.array([residual for _, residual in group]))
         for run, residual in group:
             if residual > max(FAR_ALONE * sigma, math.log1p(SINGLE_SLOWER)):
-                found.append(
-                    _suspect(
-                        "run",
-                        run["source"],
-                        math.exp(residual) - 1,
-                        [run],
-                        [other for other, _ in group if other is not run],
-                    )
-                )
+                others = [other for other, _ in group if other is not run]
+                found.append(_suspect("run", run["source"], math.exp(residual) - 1, [run], others))
     yield from sorted(found, key=lambda suspect: -suspect.hours)[:MOST_RUNS_NAMED]
 
 

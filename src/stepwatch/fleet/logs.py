@@ -52,8 +52,8 @@ class Log(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        told = sorted((file.path, file.size, file.tag) for file in self.files)
-        return hashlib.blake2b(repr(told).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+        known = sorted((file.path, file.size, file.tag) for file in self.files)
+        return hashlib.blake2b(repr(known).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
     @property
     def size(self) -> int:
@@ -106,8 +106,8 @@ def _below(top: str) -> Iterator[File]:
             continue
         try:
             if entry.is_file():
-                told = entry.stat()
-                yield File(entry.path, told.st_size, str(told.st_mtime), told.st_mtime)
+                state = entry.stat()
+                yield File(entry.path, state.st_size, str(state.st_mtime), state.st_mtime)
         except OSError:  # a link that leads nowhere
             continue
 
@@ -116,17 +116,17 @@ def _listed(place: str) -> list[File]:
     fs, path = url_to_fs(place)
     fs.invalidate_cache()
     if any(sign in path for sign in "*?["):
-        told: Mapping[str, Mapping[str, Any]] = {}
+        listed: Mapping[str, Mapping[str, Any]] = {}
         for name, info in fs.glob(path, detail=True).items():
-            told = {**told, **(fs.find(name, detail=True) if info.get("type") == "directory" else {name: info})}
+            listed = {**listed, **(fs.find(name, detail=True) if info.get("type") == "directory" else {name: info})}
     else:
-        told = fs.find(path, detail=True)
-    if not told:
+        listed = fs.find(path, detail=True)
+    if not listed:
         raise FileNotFoundError(f"nothing is there: {place}")
     # Names come without protocol and host: with those of the place they are addresses again.
     before = place.rstrip("/").removesuffix(path.rstrip("/"))
     files = []
-    for name, info in told.items():
+    for name, info in listed.items():
         if any(part.startswith((".", "__pycache__")) for part in name.removeprefix(path).split("/")):
             continue
         if not any(info.get(key) for key in _TAGS):  # a list of a web server has the names alone
@@ -155,7 +155,18 @@ def logs_among(files: Iterable[File]) -> Iterator[Log]:
     for file in files:
         place, _, name = file.path.replace(os.sep, "/").rpartition("/")
         places.setdefault(place, {})[name] = file
-    kinds = dict(_run_directories(places))
+    measured = {place.partition("/metrics/")[0].removesuffix("/metrics") for place in places if "/metrics" in place}
+    kinds: dict[str, str] = {}  # of the directories that are runs
+    for place, names in places.items():
+        above, _, own = place.rpartition("/")
+        if LOG_FILE in names and (SAMPLES_FILE in names or PARQUET_FILE in names):
+            kinds[place] = "recorded"
+        elif any(name in names for name in BESIDE[1:]) or (BESIDE[0] in names and OUTPUT in names):
+            kinds[above if own == "files" else place] = "wandb"
+        elif "meta.yaml" in names and place in measured:
+            kinds[place] = "mlflow"
+        elif any(map(EVENTS.search, names)):
+            kinds[above if own in PARTS else place] = "events"
     runs: dict[str, list[File]] = {}
     for place, names in places.items():
         owner = _owner(place, kinds)
@@ -169,28 +180,14 @@ def logs_among(files: Iterable[File]) -> Iterator[Log]:
         yield Log(place, tuple(found), "directory")
 
 
-# Without checkpoints, media and other things that lie beside the figures of a run; by the first part of the place in it
-# and the name.
+# Without checkpoints, media and other files beside the figures of a run: by the first part of the place in it and the
+# name.
 _BELONGS: Mapping[str, Callable[[str, str], bool]] = {
     "recorded": lambda inner, name: not inner and name in (*RUN_FILES, ENVIRONMENT_FILE),
     "wandb": lambda inner, name: name in (OUTPUT, *BESIDE) or name.endswith(".wandb"),
     "mlflow": lambda inner, name: name == "meta.yaml" or inner in ("params", "metrics"),
     "events": lambda inner, name: EVENTS.search(name) is not None,
 }
-
-
-def _run_directories(places: Mapping[str, Mapping[str, File]]) -> Iterator[tuple[str, str]]:
-    measured = {place.partition("/metrics/")[0].removesuffix("/metrics") for place in places if "/metrics" in place}
-    for place, names in places.items():
-        above, _, own = place.rpartition("/")
-        if LOG_FILE in names and (SAMPLES_FILE in names or PARQUET_FILE in names):
-            yield place, "recorded"
-        elif any(name in names for name in BESIDE[1:]) or (BESIDE[0] in names and OUTPUT in names):
-            yield above if own == "files" else place, "wandb"
-        elif "meta.yaml" in names and place in measured:
-            yield place, "mlflow"
-        elif any(map(EVENTS.search, names)):
-            yield above if own in PARTS else place, "events"
 
 
 def _owner(place: str, kinds: Mapping[str, str]) -> str | None:
@@ -209,7 +206,15 @@ def _owner(place: str, kinds: Mapping[str, str]) -> str | None:
 
 def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
     """The logs in a directory that is not itself one: pieces, samples and ranks with the log they belong to."""
-    plain = {name: file for name, file in names.items() if _may_be_log(name)}
+    plain: dict[str, File] = {}
+    for name, file in names.items():
+        if name.startswith(".") or name == ENVIRONMENT_FILE:
+            continue
+        stem, ending = os.path.splitext(name)
+        ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
+        is_other = SOURCE_CODE.fullmatch(ending) or BINARY.fullmatch(ending)
+        if not is_other or name.lower().endswith((*ARCHIVES, *_DATABASES)):
+            plain[name] = file
     with_it: dict[str, list[File]] = {}
     for name in [*plain]:
         if name.lower().endswith(ARCHIVES):
@@ -229,13 +234,3 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
             newest = plain[group[-1][1]].path
             base = f"{place}/{group[0][0].base}" if len(group) > 1 else newest
             yield Log(base, tuple(of_group))
-
-
-def _may_be_log(name: str) -> bool:
-    if name.startswith(".") or name == ENVIRONMENT_FILE:
-        return False
-    if name.lower().endswith((*ARCHIVES, *_DATABASES)):
-        return True
-    stem, ending = os.path.splitext(name)
-    ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
-    return not (SOURCE_CODE.fullmatch(ending) or BINARY.fullmatch(ending))

@@ -39,50 +39,46 @@ class FleetRequest:
 
 
 def ask(request: FleetRequest) -> FleetReport:
-    """Raises InputError where there is no store or no run in it, UsageError where a restriction is none."""
+    """Raises InputError where there is no store or no run in it, UsageError where a restriction is not valid."""
     with restricted(request) as database:
-        return _asked(database, request)
-
-
-def _asked(database: duckdb.DuckDBPyConnection, request: FleetRequest) -> FleetReport:
-    (runs, logs, hours, first, last), *_ = database.sql(
-        f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)),"
-        " max(epoch(ended_at)) from runs"
-    ).fetchall()
-    if not runs:
-        raise InputError(
-            Message("no run in the store fits"), Message("leave --where or --since out to see how many there are")
+        (runs, logs, hours, first, last), *_ = database.sql(
+            f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)),"
+            " max(epoch(ended_at)) from runs"
+        ).fetchall()
+        if not runs:
+            raise InputError(
+                Message("no run in the store fits"), Message("leave --where or --since out to see how many there are")
+            )
+        columns = tuple(dict.fromkeys((*jobs.COLUMNS, *likes.COLUMNS)))
+        kinds = {column.name: column.kind for column in TABLES["runs"]}
+        asked = (f"epoch({name}) as {name}" if kinds[name] == TIME else name for name in columns)
+        answer = database.sql(f"select {', '.join(asked)} from runs")
+        rows = [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
+        found = jobs.find_jobs(rows)
+        restarted = [job for job in found if job.starts > 1]
+        restarted.sort(key=lambda job: -(job.redone_s + (job.gap_s or 0.0)) * job.cards)
+        by = tuple(GROUPS.get(name, name) for name in request.by)
+        return FleetReport(
+            runs=runs,
+            logs=logs,
+            hours=hours,
+            asked={name: value for name in ("where", "since") if (value := getattr(request, name)) is not None},
+            by=request.by,
+            shares=tuple(_shares(database, restarted)),
+            statuses=dict(database.sql("select verdict, count(*) from runs group by 1 order by 2 desc, 1").fetchall()),
+            groups=tuple(_groups(database, by)) if by else (),
+            weeks=tuple(_groups(database, (_WEEK,)))[:MOST_WEEKS] if first is not None else (),
+            jobs=tuple(restarted),
+            job_count=len(found),
+            suspects=tuple(likes.find_suspects(rows)),
+            scaling=tuple(_scaling(database)),
+            speeds=tuple(_speeds(database)),
+            causes=tuple(_causes(database)),
+            changes=tuple(_changes(database)),
+            held=_held(database),
+            first_s=first,
+            last_s=last,
         )
-    columns = tuple(dict.fromkeys((*jobs.COLUMNS, *likes.COLUMNS)))
-    kinds = {column.name: column.kind for column in TABLES["runs"]}
-    asked = (f"epoch({name}) as {name}" if kinds[name] == TIME else name for name in columns)
-    answer = database.sql(f"select {', '.join(asked)} from runs")
-    rows = [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
-    found = jobs.find_jobs(rows)
-    restarted = [job for job in found if job.starts > 1]
-    restarted.sort(key=lambda job: -(job.redone_s + _down_s(job)) * job.cards)
-    by = tuple(GROUPS.get(name, name) for name in request.by)
-    return FleetReport(
-        runs=runs,
-        logs=logs,
-        hours=hours,
-        asked={name: value for name in ("where", "since") if (value := getattr(request, name)) is not None},
-        by=request.by,
-        shares=tuple(_shares(database, restarted)),
-        statuses=dict(database.sql("select verdict, count(*) from runs group by 1 order by 2 desc, 1").fetchall()),
-        groups=tuple(_groups(database, by)) if by else (),
-        weeks=tuple(_groups(database, (_WEEK,)))[:MOST_WEEKS] if first is not None else (),
-        jobs=tuple(restarted),
-        job_count=len(found),
-        suspects=tuple(likes.find_suspects(rows)),
-        scaling=tuple(_scaling(database)),
-        speeds=tuple(_speeds(database)),
-        causes=tuple(_causes(database)),
-        changes=tuple(_changes(database)),
-        held=_held(database),
-        first_s=first,
-        last_s=last,
-    )
 
 
 def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
@@ -90,7 +86,18 @@ def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
     database = opened(Store(request.store))
     database.sql("create table runs as select * from all_runs")
     if request.since is not None:
-        database.execute("delete from runs where started_at is null or epoch(started_at) < ?", [_moment(request.since)])
+        match = _SINCE.fullmatch(request.since.strip())
+        try:
+            if match is not None:  # 30d
+                begin_s = time.time() - float(match[1]) * _UNITS_S[match[2]]
+            else:  # 2026-11-01
+                begin_s = datetime.fromisoformat(request.since).replace(tzinfo=UTC).timestamp()
+        except ValueError as error:
+            raise UsageError(
+                Message("--since “{text:word}” is no time", {"text": request.since}),
+                Message("for example: --since 30d, or 2026-11-01"),
+            ) from error
+        database.execute("delete from runs where started_at is null or epoch(started_at) < ?", [begin_s])
     if request.where is not None:
         try:
             database.sql(f"delete from runs where not coalesce(({request.where}), false)")
@@ -130,50 +137,32 @@ def opened(store: Store) -> duckdb.DuckDBPyConnection:
     return database
 
 
-def _moment(since: str) -> float:
-    """`30d`, or a day as 2026-11-01."""
-    match = _SINCE.fullmatch(since.strip())
-    if match is not None:
-        return time.time() - float(match[1]) * _UNITS_S[match[2]]
-    try:
-        return datetime.fromisoformat(since).replace(tzinfo=UTC).timestamp()
-    except ValueError as error:
-        raise UsageError(
-            Message("--since “{text:word}” is no time", {"text": since}),
-            Message("for example: --since 30d, or 2026-11-01"),
-        ) from error
-
-
 # --- where the hours went ---------------------------------------------------------------------------------------
-
-
-def _down_s(job: Job) -> float:
-    return job.gap_s or 0.0
 
 
 def _shares(database: duckdb.DuckDBPyConnection, restarted: Sequence[Job]) -> list[Share]:
     sums = ", ".join(f"coalesce(sum(parts_{part}_s * coalesce(world_size, 1)) / {HOUR_S}, 0)" for part in PARTS)
-    (told, *_) = database.sql(f"select {sums} from runs").fetchall()
-    hours = dict(zip(PARTS, told, strict=True))
+    (spent_on, *_) = database.sql(f"select {sums} from runs").fetchall()
+    hours = dict(zip(PARTS, spent_on, strict=True))
     hours["redone"] = min(sum(job.redone_s * job.cards for job in restarted) / HOUR_S, hours["step"])
     hours["step"] -= hours["redone"]
-    hours["restart"] = sum(_down_s(job) * job.cards for job in restarted) / HOUR_S
+    hours["restart"] = sum((job.gap_s or 0.0) * job.cards for job in restarted) / HOUR_S
     whole = sum(hours.values())
     shares = [Share(part, spent, spent / whole if whole else 0.0) for part, spent in hours.items() if spent > 0]
     return sorted(shares, key=lambda share: (share.part != "step", -share.hours))
 
 
 def _groups(database: duckdb.DuckDBPyConnection, by: Sequence[str]) -> list[Group]:
+    width = len(by)
     names = ", ".join(f"coalesce(cast({name} as varchar), '')" for name in by)
     order = "1 desc" if by == (_WEEK,) else "hours desc"
-    places = ", ".join(str(place + 1) for place in range(len(by)))
+    places = ", ".join(str(place) for place in range(1, width + 1))
     healthy = ", ".join(f"'{status.value}'" for status in (Status.HEALTHY, Status.BEGUN, Status.UNKNOWN))
     query = f"""
         select {names}, count(*), sum({_HOURS}) as hours,
             sum(parts_step_s * coalesce(world_size, 1)) / nullif(sum(wall_s * coalesce(world_size, 1)), 0), median(mfu),
             count(*) filter (verdict not in ({healthy}))
         from runs group by {places} order by {order}, {places}"""
-    width = len(by)
     return [Group(tuple(row[:width]), *row[width:]) for row in database.sql(query).fetchall()]
 
 

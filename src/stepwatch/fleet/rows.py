@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -45,6 +45,7 @@ _SAME_WORK = (
     *("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "batch_size", "gradient_accumulation_steps"),
     *("tokens_per_iter", "n_params", "dtype"),
 )
+_THROUGHPUT = ("tokens_per_s", "effective_tokens_per_s", "achieved_flops", "peak_flops", "mfu", "reported_mfu")
 _EARLY = 0.1  # of the iterations
 _SMALL_BYTES = 1 << 20  # reading a smaller file costs no more than looking whether it is a log
 
@@ -62,8 +63,6 @@ class Asked(NamedTuple):
     iterations: bool = False
     forecasts: bool = False
     limit: int = 2 * 1024**3
-    beside: tuple[str, ...] = ()
-    """Further files that show where it comes from."""
 
 
 def rows_of(asked: Asked) -> Rows:
@@ -71,19 +70,14 @@ def rows_of(asked: Asked) -> Rows:
     began_s = time.process_time()
     rows: Rows = {"sources": [{"log": asked.name, "outcome": "runs", "runs": 0}]}
     try:
-        found = dict(_found(asked))
+        found = _tables_of(asked)
         rows |= found
         rows["sources"][0]["runs"] = len(found["runs"])
         if not found["runs"]:
             rows["sources"][0]["outcome"] = "no log"
     except StepwatchError as error:
-        cause = (
-            "too large"
-            if isinstance(error, TooLarge)
-            else "no iterations"
-            if isinstance(error, NoIterations)
-            else "unreadable"
-        )
+        causes = {TooLarge: "too large", NoIterations: "no iterations"}
+        cause = next((cause for kind, cause in causes.items() if isinstance(error, kind)), "unreadable")
         rows |= failed(asked.name, cause, error.what)
     except MemoryError:
         rows |= failed(asked.name, "memory", Message("reading it takes more memory than a process may have"))
@@ -106,7 +100,7 @@ def failed(name: str, cause: str, what: Message) -> Rows:
     return {"sources": [source], "failures": [{"log": name, "cause": cause, "text": say(what, "en")}]}
 
 
-def _found(asked: Asked) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _tables_of(asked: Asked) -> Rows:
     paths = tuple(path for path in asked.paths if not path.endswith(".samples.csv"))
     if not os.path.isdir(paths[0]):
         sniffs = sniffs_of(Wanted())
@@ -117,54 +111,52 @@ def _found(asked: Asked) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     tables: Rows = {name: [] for name in ("runs", "parts", "findings", "advice", "restarts")}
     if asked.iterations:
         tables["iterations"] = []
-    found = None
+    if not paths:
+        return tables
     try:
-        found = read_all(paths, limit=asked.limit) if paths else None
+        found = read_all(paths, limit=asked.limit)
     except NoIterations:
         if os.path.isdir(paths[0]) or any(looks_like_log(path, sniffs) for path in paths):
             raise
-    if found is not None:
-        sampled = next(filter(None, map(samples_of_log, paths)), None)
-        try:
-            known = Known(gpu=asked.gpu, samples=sampled)
-        except StepwatchError as error:  # of the samples alone: the log can be read
-            known = Known(gpu=asked.gpu)
-            tables |= {"failures": failed(asked.name, "unreadable", error.what)["failures"]}
-        report = explain_runs(found.runs, known)
-        identity = identity_of(
-            [*paths, *asked.beside] if not os.path.isdir(paths[0]) else _inside(paths[0]), asked.name
-        )
-        local = asked.places or asked.paths
-        places = {os.path.basename(path): place for path, place in zip(asked.paths, local, strict=True)}
-        counts: dict[str, int] = {}
-        before: tuple[str, RunReport] | None = None
-        for run in report.runs:
-            source = places.get(run.analysis.run.source, asked.name)
-            number = counts[source] = counts.get(source, -1) + 1
-            key = {"log": asked.name, "source": source, "run_index": number}
-            for table, row in _rows_of_run(report, run, known, asked, identity):
-                if table == "runs" and number == 0 and row.get("times_from") == "log" and run.analysis.run.span is None:
-                    # A process starts with the first line of its log, before its first iteration does.
-                    named = (path for path in paths if os.path.basename(path) == run.analysis.run.source)
-                    first_s = first_stamp_s(next(named, paths[0]))
-                    if first_s is not None and row["started_at"] - DAY_S < first_s < row["started_at"]:
-                        row["started_at"] = first_s
-                tables[table].append({**key, **row})
-            if before is not None and before[0] == source:
-                again = restart_between(before[1].analysis, run.analysis)
-                ends = before[1].analysis.run.iterations.number[-1:], run.analysis.run.iterations.number[:1]
-                reached, begin = (next(iter(end.tolist()), None) for end in ends)
-                row = {"reached_iteration": reached, "from_iteration": begin}
-                if again is not None:
-                    row = {"reached_iteration": again.reached, "from_iteration": again.begin}
-                    row |= {"redone_iterations": again.redone, "redone_s": again.redone_s, "gap_s": again.gap_s}
-                tables["restarts"].append({**key, **row})
-            before = source, run
-    yield from tables.items()
-
-
-def _inside(directory: str) -> list[str]:
-    return [os.path.join(place, name) for place, _, names in os.walk(directory) for name in names]
+        return tables
+    sampled = next(filter(None, map(samples_of_log, paths)), None)
+    try:
+        known = Known(gpu=asked.gpu, samples=sampled)
+    except StepwatchError as error:  # of the samples alone: the log can be read
+        known = Known(gpu=asked.gpu)
+        tables |= {"failures": failed(asked.name, "unreadable", error.what)["failures"]}
+    report = explain_runs(found.runs, known)
+    files = [*paths]
+    if os.path.isdir(paths[0]):
+        files = [os.path.join(place, name) for place, _, names in os.walk(paths[0]) for name in names]
+    identity = identity_of(files, asked.name)
+    local = asked.places or asked.paths
+    places = {os.path.basename(path): place for path, place in zip(asked.paths, local, strict=True)}
+    counts: dict[str, int] = {}
+    before: tuple[str, RunReport] | None = None
+    for run in report.runs:
+        source = places.get(run.analysis.run.source, asked.name)
+        number = counts[source] = counts.get(source, -1) + 1
+        key = {"log": asked.name, "source": source, "run_index": number}
+        for table, row in _rows_of_run(report, run, known, asked, identity):
+            if table == "runs" and number == 0 and row.get("times_from") == "log" and run.analysis.run.span is None:
+                # A process starts with the first line of its log, before its first iteration does.
+                named = (path for path in paths if os.path.basename(path) == run.analysis.run.source)
+                first_s = first_stamp_s(next(named, paths[0]))
+                if first_s is not None and row["started_at"] - DAY_S < first_s < row["started_at"]:
+                    row["started_at"] = first_s
+            tables[table].append({**key, **row})
+        if before is not None and before[0] == source:
+            again = restart_between(before[1].analysis, run.analysis)
+            ends = before[1].analysis.run.iterations.number[-1:], run.analysis.run.iterations.number[:1]
+            reached, begin = (next(iter(end.tolist()), None) for end in ends)
+            row = {"reached_iteration": reached, "from_iteration": begin}
+            if again is not None:
+                row = {"reached_iteration": again.reached, "from_iteration": again.begin}
+                row |= {"redone_iterations": again.redone, "redone_s": again.redone_s, "gap_s": again.gap_s}
+            tables["restarts"].append({**key, **row})
+        before = source, run
+    return tables
 
 
 def _rows_of_run(
@@ -181,16 +173,9 @@ def _rows_of_run(
         yield "findings", {"code": finding.code, "severity": finding.severity, "text": say(finding.message, "en")}
     for advice in run.advice.advice if run.advice is not None else ():
         change = {name: [old, new] for name, (old, new) in advice.stated.items()}
-        yield (
-            "advice",
-            {
-                "rule": advice.rule,
-                "change": json.dumps(change),
-                "text": say(advice.what, "en"),
-                "said": json.dumps(said) if (said := as_json(advice.what)) is not None else None,
-                **_ends("saves_s", advice.saves_s),
-            },
-        )
+        said = as_json(advice.what)
+        texts = {"text": say(advice.what, "en"), "said": json.dumps(said) if said is not None else None}
+        yield "advice", {"rule": advice.rule, "change": json.dumps(change), **texts, **_ends("saves_s", advice.saves_s)}
     if asked.iterations:
         yield from (("iterations", row) for row in _iterations(a))
 
@@ -200,6 +185,12 @@ def _run_row(run: RunReport) -> dict[str, Any]:
     costs, goodput, forecast, t = a.costs, a.goodput, a.forecast, a.throughput
     numbers, settings = a.run.iterations.number, settings_json(a)[0]
     del settings["world_size"]
+    columns: dict[str, Any] = dict.fromkeys(SETTINGS)
+    for name in SETTINGS:
+        value, kind = settings.pop(name, None), KINDS[name]
+        with suppress(TypeError, ValueError, OverflowError):  # what does not fit into its column is left out
+            if value is not None and (kind is not int or (value == int(value) and abs(value) < 2**63)):
+                columns[name] = kind(value)
     fault = cause_of_end(a.run)
     intervals = {
         "step_s": costs.step_s,
@@ -229,22 +220,12 @@ def _run_row(run: RunReport) -> dict[str, Any]:
         "wall_s_low": goodput.interval_s.low,
         "wall_s_high": goodput.interval_s.high,
         **{f"parts_{part}_s": seconds for part, seconds in a.parts_s.items()},
-        **{
-            name: getattr(t, name)
-            for name in (
-                "tokens_per_s",
-                "effective_tokens_per_s",
-                "achieved_flops",
-                "peak_flops",
-                "mfu",
-                "reported_mfu",
-            )
-        },
+        **{name: getattr(t, name) for name in _THROUGHPUT},
         "verdict": verdict.status.value,
         "verdict_text": say(verdict.text, "en"),
         "fault": fault.kind.value if fault is not None else None,
         **_times(a.run, goodput.wall_s),
-        **{name: _as_kind(settings.pop(name, None), KINDS[name]) for name in SETTINGS},
+        **columns,
         "other_settings": json.dumps({name: value for name, value in sorted(settings.items()) if value is not None}),
         "stepwatch_version": _VERSION,
     }
@@ -258,36 +239,27 @@ def _where(a: Analysis, identity: Mapping[str, str | None], name: str) -> dict[s
     stated = a.run.settings.text("wandb_project") if "wandb_project" in a.run.settings else None
     project = identity["project"] or stated or directory.rpartition("/")[2]
     values = [setting.value if (setting := a.run.settings.get(key)) is not None else None for key in _SAME_WORK]
-    told = [*values[:-1], a.throughput.peak_dtype or values[-1]]
+    work = [*values[:-1], a.throughput.peak_dtype or values[-1]]
     if all(value is None for value in values[:-1]):
-        told.append(project)  # nothing shows the model: like are those of one project
+        work.append(project)  # nothing shows the model: like are those of one project
     card = a.throughput.gpu.name if a.throughput.gpu is not None else a.run.gpu_text
-    key = [a.run.format, card, a.run.settings.count("world_size") or 1, *told]
-    work = hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return {"directory": directory, "project": project, "work": work}
+    key = [a.run.format, card, a.run.settings.count("world_size") or 1, *work]
+    digest = hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return {"directory": directory, "project": project, "work": digest}
 
 
 def _times(run: Run, wall_s: float) -> dict[str, Any]:
     """By the clock of the log or its recorder; else the file was written to at the end."""
     stamps = run.iterations.stamp_s
     dated = stamps[np.isfinite(stamps) & (stamps > _DATED_S)]
+    first = float(dated[0]) if len(dated) else None
     if run.span is not None and run.span.started_s > _DATED_S:
-        first = float(dated[0]) if len(dated) else None
-        return {
-            "started_at": run.span.started_s,
-            "first_step_at": first,
-            "ended_at": run.span.ended_s,
-            "times_from": "log",
-        }
-    if len(dated):
-        first_s = float(run.iterations.time_s[0])
-        started = float(dated[0]) - (first_s if math.isfinite(first_s) else 0.0)
-        return {
-            "started_at": started,
-            "first_step_at": float(dated[0]),
-            "ended_at": float(dated[-1]),
-            "times_from": "log",
-        }
+        times = {"started_at": run.span.started_s, "first_step_at": first, "ended_at": run.span.ended_s}
+        return {**times, "times_from": "log"}
+    if first is not None:
+        took_s = float(run.iterations.time_s[0])
+        started = first - (took_s if math.isfinite(took_s) else 0.0)
+        return {"started_at": started, "first_step_at": first, "ended_at": float(dated[-1]), "times_from": "log"}
     if run.written_s is None or not math.isfinite(wall_s):
         return {}
     return {"started_at": run.written_s - wall_s, "ended_at": run.written_s, "times_from": "file"}
@@ -324,14 +296,7 @@ def _early_forecast(known: Known, a: Analysis) -> dict[str, Any]:
 
 def _iterations(a: Analysis) -> Iterator[dict[str, Any]]:
     rows = a.run.iterations
-    columns: Sequence[np.ndarray] = (
-        rows.number,
-        rows.time_s,
-        a.phases.phase,
-        a.phases.certainty,
-        rows.loss,
-        rows.stamp_s,
-    )
+    columns = (rows.number, rows.time_s, a.phases.phase, a.phases.certainty, rows.loss, rows.stamp_s)
     for number, time_s, phase, certainty, loss, at in zip(*(column.tolist() for column in columns), strict=True):
         yield {
             "iter": number,
@@ -345,11 +310,3 @@ def _iterations(a: Analysis) -> Iterator[dict[str, Any]]:
 
 def _ends(name: str, interval: Interval | None) -> dict[str, float]:
     return {} if interval is None else {f"{name}_{end}": getattr(interval, end) for end in ("low", "mid", "high")}
-
-
-def _as_kind(value: Any, kind: type) -> Any:
-    """What does not fit into the column is left out."""
-    with suppress(TypeError, ValueError, OverflowError):
-        fits = value is not None and (kind is not int or (value == int(value) and abs(value) < 2**63))
-        return kind(value) if fits else None
-    return None

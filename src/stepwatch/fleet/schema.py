@@ -171,9 +171,9 @@ def as_json(what: Message) -> dict[str, Any] | None:
     return {**what._asdict(), "params": params} if plain else None
 
 
-def from_json(told: Mapping[str, Any]) -> Message:
-    params = {name: from_json(value) if isinstance(value, dict) else value for name, value in told["params"].items()}
-    return Message._make({**told, "params": params}[name] for name in Message._fields)
+def from_json(said: Mapping[str, Any]) -> Message:
+    params = {name: from_json(value) if isinstance(value, dict) else value for name, value in said["params"].items()}
+    return Message._make({**said, "params": params}[name] for name in Message._fields)
 
 
 def page_rows(columns: Iterable[Column]) -> str:

@@ -114,8 +114,8 @@ class Store:
 
     def fingerprints(self) -> dict[str, str]:
         """Of everything that was looked at; without what is to be tried again."""
-        told = self.table("sources", ("log", "fingerprint"))
-        pairs = zip(told["log"].to_pylist(), told["fingerprint"].to_pylist(), strict=True)
+        sources = self.table("sources", ("log", "fingerprint"))
+        pairs = zip(sources["log"].to_pylist(), sources["fingerprint"].to_pylist(), strict=True)
         return {log: fingerprint for log, fingerprint in pairs if fingerprint is not None}
 
     def replace(self, logs: Iterable[str], rows: Mapping[str, Sequence[Row]]) -> None:
@@ -235,7 +235,16 @@ def _file_after(old: bytes | None, table: pa.Table) -> bytes:
     if old is None:
         return _encoded(table, len(_MAGIC))
     now = time.time()
-    kept = [place for place in _places(old, now + _GRACE_S) if place[2] > now]
+    footer_of_old = pq.read_metadata(pa.BufferReader(old))
+    # Where data and footers of the versions before lie, and until when they stay.
+    kept: list[tuple[int, int, float]] = [tuple(one) for one in json.loads(footer_of_old.metadata.get(b"kept", b"[]"))]
+    for group in map(footer_of_old.row_group, range(footer_of_old.num_row_groups)):
+        chunks = [group.column(index) for index in range(group.num_columns)]
+        begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+        ends = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
+        kept.append((min(begins), max(ends), now + _GRACE_S))
+    kept.append((_footer_of(old), len(old), now + _GRACE_S))
+    kept = [place for place in kept if place[2] > now]
     size = len(_encoded(table, len(_MAGIC)))
     most = _MOST_TIMES * (size + sum(end - begin for begin, end, _ in kept))
     kept = sorted(place for place in kept if place[1] <= most)
@@ -251,19 +260,6 @@ def _file_after(old: bytes | None, table: pa.Table) -> bytes:
     for begin, end, _ in kept:
         whole[begin:end] = old[begin:end]
     return bytes(whole) + data[footer:]
-
-
-def _places(file: bytes, until_s: float) -> list[tuple[int, int, float]]:
-    """Where the data and the footer of a file lie, and those of the versions before; until when they stay."""
-    told = pq.read_metadata(pa.BufferReader(file))
-    places: list[tuple[int, int, float]] = [tuple(place) for place in json.loads(told.metadata.get(b"kept", b"[]"))]
-    for number in range(told.num_row_groups):
-        group = told.row_group(number)
-        chunks = [group.column(index) for index in range(group.num_columns)]
-        begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
-        ends = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
-        places.append((min(begins), max(ends), until_s))
-    return [*places, (_footer_of(file), len(file), until_s)]
 
 
 def _footer_of(file: bytes) -> int:

@@ -39,7 +39,6 @@ class StepwatchError(Exception):
         self.about = about or self.about
         self.what = what
         self.remedy = remedy
-        self.language: str | None = None  # the reader's, where the command knows it
         self.notices: tuple[Notice, ...] = ()  # what should be said before
 
 

@@ -10,13 +10,13 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from stepwatch.cli.help import LANGUAGE, Option, Spoken, language_among, language_of, option, placeholders
+from stepwatch.cli.help import LANGUAGE, Command, Option, language_among, language_of, option, placeholders
 from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.messages import Message
@@ -75,7 +75,7 @@ def no_such_option(name: str, command: click.Context, settings: Iterable[str] = 
     return UsageError(Message("there is no option “{name:word}”", {"name": name}), remedy)
 
 
-class _Commands(Spoken, click.Group):
+class _Commands(Command, click.Group):
     """Loads a command when it is named; `stepwatch train.log` means `stepwatch explain train.log`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -121,7 +121,7 @@ class _Commands(Spoken, click.Group):
         with _readers_may_leave():
             return super().invoke(ctx)
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
         # Only these need threads of linear algebra, and starting them takes longer than most answers.
         if not _KEEP_THREADS & set(sys.argv[1:2]):
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -131,17 +131,17 @@ class _Commands(Spoken, click.Group):
         atexit.register(gc.freeze)
         _replace_closed_streams()
         debugging = bool(os.environ.get(DEBUG))
-        asked = language_among(kwargs.get("args") or sys.argv[1:])
+        asked = language_among(sys.argv[1:] if args is None else args)
         try:
             with warnings.catch_warnings():
                 if not debugging:
                     warnings.simplefilter("ignore")  # a library's remarks to its programmers
-                done = super().main(*args, **{**kwargs, "standalone_mode": False})
+                done = super().main(args, *more, **{**extra, "standalone_mode": False})
             sys.stdout.flush()  # what was not written is said here, and not by Python when it ends
             return done
         except StepwatchError as error:
             said = () if isinstance(error, NothingRead) else (Notice(error.what, error.remedy),)
-            complain((*error.notices, *said), error.language or asked)
+            complain((*error.notices, *said), asked)
             sys.exit(error.exit_code)
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)

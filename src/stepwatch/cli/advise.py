@@ -17,7 +17,6 @@ from stepwatch.cli.commands import (
     knowing,
     options_of,
     settings_among,
-    speaking,
 )
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.cli.help import Command
@@ -26,7 +25,6 @@ from stepwatch.messages import Message
 
 
 @click.command(
-    name="advise",
     cls=Command,
     context_settings={"ignore_unknown_options": True},
     texts=(
@@ -46,32 +44,31 @@ def command(
     arguments: tuple[str, ...],
     settings: tuple[str, ...],
     config: str | None,
-    lang: str | None,
+    lang: str,
     history: str | None,
     form: str,
     output: str | None,
     **asked: Any,
 ) -> None:
-    with speaking(lang) as language:
-        check_count(asked["gpus"])
-        own = settings_among([argument for argument in arguments if argument != "-"])
-        files: Sequence[str] = [name for name in arguments if name == "-" or not name.startswith("-")]
-        files, output = checked_output(files, form, output)
-        if len(files) > 1:
-            raise UsageError(
-                Message("one log or config at a time, not {count:n}", {"count": len(files)}),
-                Message("pass the config of a log with --config FILE.py"),
-            )
-        logs = [name for name in files if not name.lower().endswith(".py")]
-        ask_for_paste(logs, language)
-        configs = [config] if config is not None and not files else [name for name in files if name not in logs]
-        request = AdviseRequest(
-            log=logs[0] if logs else None,
-            config=config if logs else configs[0] if configs else None,
-            settings=(*own, *settings),
-            vocabulary=vocabulary_near(configs),
-            **asked,
+    check_count(asked["gpus"])
+    own = settings_among([argument for argument in arguments if argument != "-"])
+    files: Sequence[str] = [name for name in arguments if name == "-" or not name.startswith("-")]
+    files, output = checked_output(files, form, output)
+    if len(files) > 1:
+        raise UsageError(
+            Message("one log or config at a time, not {count:n}", {"count": len(files)}),
+            Message("pass the config of a log with --config FILE.py"),
         )
-        with knowing(history):
-            report = advise(request)
-        deliver(report, language, form, output)
+    logs = [name for name in files if not name.lower().endswith(".py")]
+    ask_for_paste(logs, lang)
+    configs = [config] if config is not None and not files else [name for name in files if name not in logs]
+    request = AdviseRequest(
+        log=logs[0] if logs else None,
+        config=config if logs else configs[0] if configs else None,
+        settings=(*own, *settings),
+        vocabulary=vocabulary_near(configs),
+        **asked,
+    )
+    with knowing(history):
+        report = advise(request)
+    deliver(report, lang, form, output)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from stepwatch.cli.commands import deliver, options_of, speaking
+from stepwatch.cli.commands import deliver, options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.errors import InputError
 from stepwatch.gpus.calibration import save_calibration
@@ -15,7 +15,6 @@ from stepwatch.messages import Message
 
 
 @click.command(
-    name="calibrate",
     cls=Command,
     texts=(
         Message("Measure this machine, in about a minute."),
@@ -36,25 +35,23 @@ from stepwatch.messages import Message
     "--directory",
     metavar="DIR",
     default=".",
+    show_default=False,
     help=Message("Where checkpoints will be written (default: the current directory)."),
 )
 @option("--no-compile", is_flag=True, help=Message("Skip torch.compile, which takes longest."))
 @options_of("calibrate", "terminal", "json")
-def command(
-    device: str | None, directory: str, no_compile: bool, lang: str | None, form: str, output: str | None
-) -> None:
-    with speaking(lang) as language:
-        try:
-            from stepwatch.trainer.measuring import calibrate
-        except ImportError as error:
-            raise InputError(
-                Message("to measure this machine, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
-            ) from error
+def command(device: str | None, directory: str, no_compile: bool, lang: str, form: str, output: str | None) -> None:
+    try:
+        from stepwatch.trainer.measuring import calibrate
+    except ImportError as error:
+        raise InputError(
+            Message("to measure this machine, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
+        ) from error
 
-        def report(part: Message) -> None:
-            if sys.stderr is not None and sys.stderr.isatty():
-                click.echo(say(Message("measuring: {part:word}", {"part": part}), language), err=True)
+    def report(part: Message) -> None:
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo(say(Message("measuring: {part:word}", {"part": part}), lang), err=True)
 
-        found = calibrate(device, directory, compiles=not no_compile, told=report)
-        save_calibration(found)
-        deliver(found, language, form, output)
+    found = calibrate(device, directory, compiles=not no_compile, told=report)
+    save_calibration(found)
+    deliver(found, lang, form, output)

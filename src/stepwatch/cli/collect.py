@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stepwatch.cli.commands import options_of, speaking, without_fleet
+from stepwatch.cli.commands import options_of, without_fleet
 from stepwatch.cli.help import Command, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -16,7 +16,6 @@ from stepwatch.units import MEGA
 
 
 @click.command(
-    name="collect",
     cls=Command,
     texts=(
         Message("Read every log below WHERE into STORE."),
@@ -40,61 +39,52 @@ from stepwatch.units import MEGA
 @option("--iterations", is_flag=True, help=Message("Also keep every iteration, in a separate table."))
 @option("--forecasts", is_flag=True, help=Message("Also check how accurate the forecasts at 10 % of each run were."))
 @option(
-    "--time-limit",
-    type=click.FloatRange(1),
-    metavar="SECONDS",
-    default=60.0,
-    show_default=True,
-    help=Message("Time limit for one log."),
+    "--time-limit", type=click.FloatRange(1), metavar="SECONDS", default=60.0, help=Message("Time limit for one log.")
 )
 @option(
     "--memory-limit",
     type=click.IntRange(200),
     metavar="N",
     default=800,
-    show_default=True,
     help=Message("Memory limit for one log, in MB."),
 )
 @options_of("collect")
-def command(lang: str | None, memory_limit: int, **asked: Any) -> None:
-    with speaking(lang) as language:
-        try:
-            from stepwatch.fleet.collect import CollectRequest, Progress, collect
-        except ImportError as error:
-            raise without_fleet() from error
-        last_s = time.monotonic()
+def command(lang: str, memory_limit: int, **asked: Any) -> None:
+    try:
+        from stepwatch.fleet.collect import CollectRequest, Progress, collect
+    except ImportError as error:
+        raise without_fleet() from error
+    last_s = time.monotonic()
 
-        def tell(progress: Progress) -> None:
-            nonlocal last_s
-            now_s, shown = time.monotonic(), sys.stderr is not None and sys.stderr.isatty()
-            if now_s - last_s < (0.5 if shown else 10.0) or progress.done == progress.total:
-                return
-            last_s = now_s
-            facts = {
-                "done": progress.done,
-                "total": progress.total,
-                "rate": round(progress.rate),
-                "left": (progress.total - progress.done) / progress.rate,
-            }
-            text = Message("{done:n} of {total:n} logs, {rate:n} per second, {left:time} left", facts)
-            click.echo(f"\r\x1b[K{say(text, language)}" if shown else say(text, language), err=True, nl=not shown)
+    def tell(progress: Progress) -> None:
+        nonlocal last_s
+        now_s, shown = time.monotonic(), sys.stderr is not None and sys.stderr.isatty()
+        if now_s - last_s < (0.5 if shown else 10.0) or progress.done == progress.total:
+            return
+        last_s = now_s
+        facts = {
+            "done": progress.done,
+            "total": progress.total,
+            "rate": round(progress.rate),
+            "left": (progress.total - progress.done) / progress.rate,
+        }
+        text = Message("{done:n} of {total:n} logs, {rate:n} per second, {left:time} left", facts)
+        click.echo(f"\r\x1b[K{say(text, lang)}" if shown else say(text, lang), err=True, nl=not shown)
 
-        done = collect(CollectRequest(memory_limit=memory_limit * int(MEGA), **asked), tell)
-        if sys.stderr is not None and sys.stderr.isatty():
-            click.echo("\r\x1b[K", err=True, nl=False)
-        facts = {**done._asdict(), "failed": sum(done.failures.values())}
-        lines = [
-            Message("Logs found: {found:n}; read now: {read:n}; unchanged since the last time: {unchanged:n}.", facts),
-            Message("Runs: {runs:n}; files that are not logs: {not_logs:n}; failures: {failed:n}.", facts),
-        ]
-        if done.failures:
-            causes = ", ".join(f"{cause} {count}" for cause, count in sorted(done.failures.items()))
-            lines.append(Message("Failures by cause: {causes:list}", {"causes": causes}))
-        lines.append(
-            Message(
-                "Took {elapsed_s:time}. Next: {command:list}", {**facts, "command": f"stepwatch fleet {asked['into']}"}
-            )
-        )
-        click.echo("\n".join(say(line, language) for line in lines))
+    done = collect(CollectRequest(memory_limit=memory_limit * int(MEGA), **asked), tell)
+    if sys.stderr is not None and sys.stderr.isatty():
+        click.echo("\r\x1b[K", err=True, nl=False)
+    facts = {**done._asdict(), "failed": sum(done.failures.values())}
+    lines = [
+        Message("Logs found: {found:n}; read now: {read:n}; unchanged since the last time: {unchanged:n}.", facts),
+        Message("Runs: {runs:n}; files that are not logs: {not_logs:n}; failures: {failed:n}.", facts),
+    ]
+    if done.failures:
+        causes = ", ".join(f"{cause} {count}" for cause, count in sorted(done.failures.items()))
+        lines.append(Message("Failures by cause: {causes:list}", {"causes": causes}))
+    lines.append(
+        Message("Took {elapsed_s:time}. Next: {command:list}", {**facts, "command": f"stepwatch fleet {asked['into']}"})
+    )
+    click.echo("\n".join(say(line, lang) for line in lines))
     if done.read and not done.runs and done.failures:
         sys.exit(1)

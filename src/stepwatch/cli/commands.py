@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from stepwatch.cli import complain, drop_output, no_such_option
 from stepwatch.cli.help import option
-from stepwatch.errors import StepwatchError, UnknownGpu, UnreadableInput, UsageError
+from stepwatch.errors import UnknownGpu, UnreadableInput, UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
@@ -36,9 +36,7 @@ def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> Decor
         options.append(option("--chart", type=click.Choice(charts), help=text))
     if forms:
         text = Message("Form of the answer.")
-        options.append(
-            option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=text)
-        )
+        options.append(option("--format", "form", type=click.Choice(forms), default=forms[0], help=text))
         for name in forms[1:]:
             text = Message("Short for --format {name:word}.", {"name": name})
             options.append(option(f"--{name}", "form", flag_value=name, help=text))
@@ -76,19 +74,10 @@ def _option(row: Option, command: str) -> Decorator:
         metavar=row.metavar,
         multiple=row.repeated or for_each_run,
         default=row.default,
+        show_default=False,
+        callback=(lambda _, __, value: value or language_from_environment()) if row.name == "lang" else None,
         help=text,
     )
-
-
-@contextmanager
-def speaking(language: str | None) -> Iterator[str]:
-    """The language for the answer; errors raised inside are said in it too."""
-    chosen = language or language_from_environment()
-    try:
-        yield chosen
-    except StepwatchError as error:
-        error.language = chosen
-        raise
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from stepwatch.cli.commands import (
     checked_output,
     deliver,
     options_of,
-    speaking,
 )
 from stepwatch.cli.help import Command
 from stepwatch.errors import UsageError
@@ -23,7 +22,6 @@ from stepwatch.presenters import COMPARISON_CHARTS
 
 
 @click.command(
-    name="compare",
     cls=Command,
     texts=(
         Message("Compare two runs: A, the older, with B."),
@@ -41,32 +39,31 @@ from stepwatch.presenters import COMPARISON_CHARTS
 def command(
     logs: tuple[str, ...],
     fail_over: str | None,
-    lang: str | None,
+    lang: str,
     chart: str | None,
     form: str,
     output: str | None,
     **for_runs: tuple[str, ...],
 ) -> None:
-    with speaking(lang) as language:
-        logs, output = checked_output(logs, form, output, chart)
-        if len(logs) != len(SIDES):
-            raise UsageError(
-                Message(
-                    "compare takes two logs, and {count:n} was given",
-                    {"count": len(logs)},
-                    "compare takes two logs, and {count:n} were given",
-                    len(logs),
-                ),
-                Message("for example: stepwatch compare before.log after.log"),
-            )
-        if set(logs) == {"-"}:
-            raise UsageError(
-                Message("standard input can be one of the two logs, not both"), Message("name a file for the other")
-            )
-        ask_for_paste(logs, language)
-        before, after = (_request(log, side, for_runs) for log, side in zip(logs, SIDES, strict=True))
-        found = compare(CompareRequest(before=before, after=after, fail_over=fail_over))
-        deliver(found, language, form, output, chart=chart)
+    logs, output = checked_output(logs, form, output, chart)
+    if len(logs) != len(SIDES):
+        raise UsageError(
+            Message(
+                "compare takes two logs, and {count:n} was given",
+                {"count": len(logs)},
+                "compare takes two logs, and {count:n} were given",
+                len(logs),
+            ),
+            Message("for example: stepwatch compare before.log after.log"),
+        )
+    if set(logs) == {"-"}:
+        raise UsageError(
+            Message("standard input can be one of the two logs, not both"), Message("name a file for the other")
+        )
+    ask_for_paste(logs, lang)
+    before, after = (_request(log, side, for_runs) for log, side in zip(logs, SIDES, strict=True))
+    found = compare(CompareRequest(before=before, after=after, fail_over=fail_over))
+    deliver(found, lang, form, output, chart=chart)
     if found.failed:
         sys.exit(3)  # a regression: neither success nor an error
 

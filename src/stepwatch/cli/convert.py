@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.commands import options_of
 from stepwatch.cli.help import Command
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 
 
 @click.command(
-    name="convert",
     cls=Command,
     texts=(
         Message(
@@ -28,15 +27,14 @@ from stepwatch.messages import Message
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @options_of("convert")
-def command(source: str, target: str, lang: str | None) -> None:
-    with speaking(lang):
-        try:
-            import torch  # noqa: F401
-        except ImportError as error:
-            raise InputError(
-                Message("to convert, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
-            ) from error
-        from stepwatch.trainer.sharded import convert
+def command(source: str, target: str, lang: str) -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            Message("to convert, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
+        ) from error
+    from stepwatch.trainer.sharded import convert
 
-        at = convert(Path(source), Path(target))
-        click.echo(f"{target}: iteration {at}")
+    at = convert(Path(source), Path(target))
+    click.echo(f"{target}: iteration {at}")

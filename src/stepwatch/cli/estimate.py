@@ -18,7 +18,6 @@ from stepwatch.cli.commands import (
     knowing,
     options_of,
     settings_among,
-    speaking,
 )
 from stepwatch.cli.help import Command
 from stepwatch.errors import UsageError
@@ -28,7 +27,6 @@ from stepwatch.trainer.hostile import Refused, plain
 
 
 @click.command(
-    name="estimate",
     cls=Command,
     context_settings={"ignore_unknown_options": True},
     texts=(
@@ -48,29 +46,28 @@ def command(
     arguments: tuple[str, ...],
     settings: tuple[str, ...],
     why: bool,
-    lang: str | None,
+    lang: str,
     chart: str | None,
     history: str | None,
     form: str,
     output: str | None,
     **asked: Any,
 ) -> None:
-    with speaking(lang) as language:
-        check_count(asked["gpus"])
-        own = settings_among(arguments)
-        files: Sequence[str] = [argument for argument in arguments if not argument.startswith("-")]
-        files, output = checked_output(files, form, output, chart)
-        if len(files) > 1:
-            raise UsageError(
-                Message("one config at a time, not {count:n}", {"count": len(files)}),
-                Message("name a single CONFIG.py; pass further settings as --key=value"),
-            )
-        request = EstimateRequest(
-            config=files[0] if files else None, settings=(*own, *settings), vocabulary=vocabulary_near(files), **asked
+    check_count(asked["gpus"])
+    own = settings_among(arguments)
+    files: Sequence[str] = [argument for argument in arguments if not argument.startswith("-")]
+    files, output = checked_output(files, form, output, chart)
+    if len(files) > 1:
+        raise UsageError(
+            Message("one config at a time, not {count:n}", {"count": len(files)}),
+            Message("name a single CONFIG.py; pass further settings as --key=value"),
         )
-        with knowing(history):
-            report = estimate(request)
-        deliver(report, language, form, output, why=why, chart=chart)
+    request = EstimateRequest(
+        config=files[0] if files else None, settings=(*own, *settings), vocabulary=vocabulary_near(files), **asked
+    )
+    with knowing(history):
+        report = estimate(request)
+    deliver(report, lang, form, output, why=why, chart=chart)
     if report.plan.claim is not None and report.plan.claim.verdict == "impossible":
         sys.exit(3)  # the claim is impossible
 

@@ -15,7 +15,6 @@ from stepwatch.cli.commands import (
     deliver,
     knowing,
     options_of,
-    speaking,
     typed,
 )
 from stepwatch.cli.help import Command
@@ -24,7 +23,6 @@ from stepwatch.presenters import CHARTS
 
 
 @click.command(
-    name="explain",
     cls=Command,
     texts=(
         Message("Explain the log of a training run."),
@@ -41,7 +39,7 @@ from stepwatch.presenters import CHARTS
 @options_of("explain", "terminal", "md", "json", "html", "png", charts=CHARTS)
 def command(
     logs: tuple[str, ...],
-    lang: str | None,
+    lang: str,
     full: bool,
     no_iterations: bool,
     with_lines: bool,
@@ -52,22 +50,21 @@ def command(
     output: str | None,
     **asked: Any,
 ) -> None:
-    with speaking(lang) as language:
-        logs, output = checked_output(logs or ("-",), form, output, chart)
-        ask_for_paste(logs, language)
-        with knowing(history):
-            report = explain(ExplainRequest(logs=logs, **asked))
-        deliver(
-            report,
-            language,
-            form,
-            output,
-            full=full,
-            iterations=not no_iterations,
-            with_lines=with_lines,
-            front_matter=front_matter,
-            chart=chart,
-            typed=typed(logs) if output is None else None,
-        )
+    logs, output = checked_output(logs or ("-",), form, output, chart)
+    ask_for_paste(logs, lang)
+    with knowing(history):
+        report = explain(ExplainRequest(logs=logs, **asked))
+    deliver(
+        report,
+        lang,
+        form,
+        output,
+        full=full,
+        iterations=not no_iterations,
+        with_lines=with_lines,
+        front_matter=front_matter,
+        chart=chart,
+        typed=typed(logs) if output is None else None,
+    )
     if report.is_incomplete:
         sys.exit(1)

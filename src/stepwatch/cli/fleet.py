@@ -7,13 +7,12 @@ import gc
 
 import click
 
-from stepwatch.cli.commands import checked_output, deliver, options_of, speaking, without_fleet
+from stepwatch.cli.commands import checked_output, deliver, options_of, without_fleet
 from stepwatch.cli.help import Command, option
 from stepwatch.messages import Message
 
 
 @click.command(
-    name="fleet",
     cls=Command,
     texts=(
         Message("Query all runs in a STORE made by `stepwatch collect`."),
@@ -28,7 +27,11 @@ from stepwatch.messages import Message
 @option("--where", metavar="SQL", help=Message("Only these runs: \"gpu like '%4090%' and world_size = 8\"."))
 @option("--since", metavar="WHEN", help=Message("Only runs that started since: 30d, 12h, 2w or 2026-11-01."))
 @option(
-    "--by", metavar="COLUMNS", default="", help=Message("A table grouped by columns of the runs: card,project,node.")
+    "--by",
+    metavar="COLUMNS",
+    default="",
+    show_default=False,
+    help=Message("A table grouped by columns of the runs: card,project,node."),
 )
 @options_of("fleet", "terminal", "md", "json", "html")
 def command(
@@ -37,17 +40,16 @@ def command(
     since: str | None,
     by: str,
     full: bool,
-    lang: str | None,
+    lang: str,
     form: str,
     output: str | None,
 ) -> None:
-    with speaking(lang) as language:
-        _, output = checked_output((store,), form, output)
-        try:
-            from stepwatch.fleet.questions import FleetRequest, ask
-        except ImportError as error:
-            raise without_fleet() from error
-        atexit.unregister(gc.freeze)  # DuckDB complains at the end of whatever is not collected by then
-        columns = tuple(name.strip() for name in by.split(",") if name.strip())
-        report = ask(FleetRequest(store=store, where=where, since=since, by=columns))
-        deliver(report, language, form, output, full=full)
+    _, output = checked_output((store,), form, output)
+    try:
+        from stepwatch.fleet.questions import FleetRequest, ask
+    except ImportError as error:
+        raise without_fleet() from error
+    atexit.unregister(gc.freeze)  # DuckDB complains at the end of whatever is not collected by then
+    columns = tuple(name.strip() for name in by.split(",") if name.strip())
+    report = ask(FleetRequest(store=store, where=where, since=since, by=columns))
+    deliver(report, lang, form, output, full=full)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from stepwatch.answers import cards
-from stepwatch.cli.commands import deliver, options_of, speaking
+from stepwatch.cli.commands import deliver, options_of
 from stepwatch.cli.help import Command
 from stepwatch.messages import Message
 
 
 @click.command(
-    name="gpus",
     cls=Command,
     texts=(
         Message("List the cards in the catalogue, or show one."),
@@ -23,8 +22,7 @@ from stepwatch.messages import Message
 )
 @click.argument("name", required=False)
 @options_of("gpus", "terminal", "md", "json")
-def command(name: str | None, lang: str | None, form: str, output: str | None) -> None:
-    with speaking(lang) as language:
-        found = cards(name)
-        answer = found if name is None else found[0]
-        deliver(answer, language, form, output)
+def command(name: str | None, lang: str, form: str, output: str | None) -> None:
+    found = cards(name)
+    answer = found if name is None else found[0]
+    deliver(answer, lang, form, output)

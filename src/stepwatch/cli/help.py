@@ -102,7 +102,8 @@ class Option(click.Option):
     """One whose meaning is a Message."""
 
     def __init__(self, *declared: Any, help: Message, **attributes: Any) -> None:
-        super().__init__(*declared, **attributes | {"help": help.key})
+        shown = attributes.get("default") is not None
+        super().__init__(*declared, **{"show_default": shown, **attributes, "help": help.key})
         self.meaning = help
 
     def make_metavar(self, ctx: click.Context) -> str:
@@ -156,7 +157,7 @@ def _demand(name: str, kind: click.ParamType[Any]) -> Message:
     return Message("{name:word} is a number", facts)
 
 
-class Spoken(click.Command):
+class Command(click.Command):
     """Help from Messages, a paragraph each."""
 
     context_class = _Context
@@ -170,10 +171,16 @@ class Spoken(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta.setdefault(LANGUAGE, language_among(args))
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click's parser does not say where
             raise
+        if rest and not isinstance(self, click.Group):
+            raise UsageError(
+                Message("too many arguments: {words:list}", {"words": " ".join(rest)}),
+                Message("all options: {command:list}", {"command": f"{ctx.command_path} --help"}),
+            )
+        return rest
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         language = language_of(ctx)
@@ -194,17 +201,6 @@ class Spoken(click.Command):
         rows = [record for option in options if (record := option.get_help_record(ctx)) is not None]
         with formatter.section(say(Message("Options:"), language_of(ctx))):
             formatter.write_dl(rows)
-
-
-class Command(Spoken):
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        rest = super().parse_args(ctx, args)
-        if rest:
-            raise UsageError(
-                Message("too many arguments: {words:list}", {"words": " ".join(rest)}),
-                Message("all options: {command:list}", {"command": f"{ctx.command_path} --help"}),
-            )
-        return rest
 
 
 option = partial(click.option, cls=Option)

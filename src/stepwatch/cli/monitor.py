@@ -9,7 +9,7 @@ import time
 
 import click
 
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.commands import options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.cli.sampling import interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import InputError, UsageError
@@ -19,7 +19,6 @@ from stepwatch.sampler.host import runs
 
 
 @click.command(
-    name="monitor",
     cls=Command,
     texts=(
         Message("Sample this machine during a training run that is already going."),
@@ -45,27 +44,26 @@ from stepwatch.sampler.host import runs
 )
 @interval_option
 @options_of("monitor")
-def command(output: str, pid: int | None, interval: float, lang: str | None) -> None:
-    with speaking(lang) as language:
-        if pid is not None and not runs(pid):
-            raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
-        lines = f"{output}.csv" if output.endswith(".parquet") else output
-        if lines != output and not parquet.available():
-            raise UsageError(
-                Message("to read and write Parquet, stepwatch needs pyarrow"),
-                Message('pip install "stepwatch[parquet]"'),
-            )
-        sampler = open_sampler(lines, pid, interval, language)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        try:
-            sampler.sample()
-            time.sleep(0.1)
-            sampler.sample()  # rates are known from the second on
-            name_unseen(sampler, language)
-            sampler.run(until=lambda: pid is not None and not runs(pid))
-        except KeyboardInterrupt:
-            pass  # this is how it ends
-        finally:
-            sampler.close()
-            if lines != output and keep_as_parquet(lines, output, language):
-                os.remove(lines)
+def command(output: str, pid: int | None, interval: float, lang: str) -> None:
+    if pid is not None and not runs(pid):
+        raise InputError(Message("there is no process {pid:word}", {"pid": pid}))
+    lines = f"{output}.csv" if output.endswith(".parquet") else output
+    if lines != output and not parquet.available():
+        raise UsageError(
+            Message("to read and write Parquet, stepwatch needs pyarrow"),
+            Message('pip install "stepwatch[parquet]"'),
+        )
+    sampler = open_sampler(lines, pid, interval, lang)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        sampler.sample()
+        time.sleep(0.1)
+        sampler.sample()  # rates are known from the second on
+        name_unseen(sampler, lang)
+        sampler.run(until=lambda: pid is not None and not runs(pid))
+    except KeyboardInterrupt:
+        pass  # this is how it ends
+    finally:
+        sampler.close()
+        if lines != output and keep_as_parquet(lines, output, lang):
+            os.remove(lines)

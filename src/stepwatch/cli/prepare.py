@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stepwatch.cli.commands import options_of, speaking, write
+from stepwatch.cli.commands import options_of, write
 from stepwatch.cli.help import Command, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -16,7 +16,6 @@ from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 
 @click.command(
-    name="prepare",
     cls=Command,
     texts=(
         Message("Turn a text into training data: train.bin, val.bin and meta.pkl, as for nanoGPT."),
@@ -32,27 +31,19 @@ from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 )
 @click.argument("text", metavar="FILE.txt")
 @option("--out", metavar="DIR", help=Message("Where to write the data (default: data/ and the name of the file)."))
-@option("--tokens", type=click.Choice(KINDS), default="char", show_default=True, help=Message("What a token is."))
-@option(
-    "--val",
-    type=float,
-    metavar="SHARE",
-    default=0.1,
-    show_default=True,
-    help=Message("Share of the text used for validation."),
-)
+@option("--tokens", type=click.Choice(KINDS), default="char", help=Message("What a token is."))
+@option("--val", type=float, metavar="SHARE", default=0.1, help=Message("Share of the text used for validation."))
 @options_of("prepare")
-def command(text: str, out: str | None, tokens: str, val: float, lang: str | None) -> None:
-    with speaking(lang) as language:
-        source = Path(text)
-        prepared = prepare(source, Path(out) if out is not None else Path("data") / source.stem, kind=tokens, val=val)
-        facts = prepared._asdict() | {"directory": str(prepared.directory)}
-        messages = (
-            Message("{directory:list}: {train_tokens:n} tokens for training, {val_tokens:n} for validation", facts),
-            Message("vocabulary: {vocab_size:n}", facts),
-            Message("next: {command:list}", {"command": _next(prepared)}),
-        )
-        write((say(message, language) + "\n" for message in messages), None, language)
+def command(text: str, out: str | None, tokens: str, val: float, lang: str) -> None:
+    source = Path(text)
+    prepared = prepare(source, Path(out) if out is not None else Path("data") / source.stem, kind=tokens, val=val)
+    facts = prepared._asdict() | {"directory": str(prepared.directory)}
+    messages = (
+        Message("{directory:list}: {train_tokens:n} tokens for training, {val_tokens:n} for validation", facts),
+        Message("vocabulary: {vocab_size:n}", facts),
+        Message("next: {command:list}", {"command": _next(prepared)}),
+    )
+    write((say(message, lang) + "\n" for message in messages), None, lang)
 
 
 def _next(prepared: Prepared) -> str:

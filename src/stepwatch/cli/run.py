@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import click
 
 from stepwatch.answers.from_logs import Known
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.commands import options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.cli.sampling import cannot_write, interval_option, keep_as_parquet, name_unseen, open_sampler
@@ -48,7 +48,6 @@ print(json.dumps(found))
 
 
 @click.command(
-    name="run",
     cls=Command,
     context_settings={"allow_interspersed_args": False},
     texts=(
@@ -77,6 +76,7 @@ print(json.dumps(found))
     type=click.IntRange(0, 65535),
     metavar="PORT",
     default=0,
+    show_default=False,
     help=Message("Port of that page (default: any free one)."),
 )
 @option("--quiet", is_flag=True, help=Message("No report at the end."))
@@ -90,51 +90,50 @@ def command(
     page: bool,
     port: int,
     quiet: bool,
-    lang: str | None,
+    lang: str,
 ) -> None:
-    with speaking(lang) as language:
-        if sys.platform == "win32":
-            raise UsageError(
-                Message("`stepwatch run` needs Linux or macOS"),
-                Message(
-                    "start the training as usual and sample it from another terminal: "
-                    "stepwatch monitor -o samples.csv --pid N"
-                ),
-            )
-        from stepwatch.cli import passing
+    if sys.platform == "win32":
+        raise UsageError(
+            Message("`stepwatch run` needs Linux or macOS"),
+            Message(
+                "start the training as usual and sample it from another terminal: "
+                "stepwatch monitor -o samples.csv --pid N"
+            ),
+        )
+    from stepwatch.cli import passing
 
-        directory = output or os.path.join("stepwatch-runs", time.strftime("%Y%m%d-%H%M%S"))
+    directory = output or os.path.join("stepwatch-runs", time.strftime("%Y%m%d-%H%M%S"))
+    try:
+        os.makedirs(directory, exist_ok=True)
+        _write_environment(directory, words)
+    except OSError as error:
+        raise cannot_write(directory, error) from error
+
+    def warn(text: Message) -> None:
+        click.echo(f"stepwatch: {say(text, lang)}", err=True)
+
+    known = Known(gpu=gpu)  # a slip is found before the training begins
+    notifier = Notifier(addresses, os.path.basename(words[0]), lang, warn) if addresses else None
+    server = _open_page(directory, port, gpu, lang) if page else None
+    passer, pid = passing.start(words, directory)
+    sampler = None
+    if pid:
         try:
-            os.makedirs(directory, exist_ok=True)
-            _write_environment(directory, words)
-        except OSError as error:
-            raise cannot_write(directory, error) from error
-
-        def warn(text: Message) -> None:
-            click.echo(f"stepwatch: {say(text, language)}", err=True)
-
-        known = Known(gpu=gpu)  # a slip is found before the training begins
-        notifier = Notifier(addresses, os.path.basename(words[0]), language, warn) if addresses else None
-        server = _open_page(directory, port, gpu, language) if page else None
-        passer, pid = passing.start(words, directory)
-        sampler = None
-        if pid:
-            try:
-                sampler = open_sampler(os.path.join(directory, SAMPLES_FILE), pid, interval, language)
-                sampler.start()
-            except StepwatchError as error:  # the training goes on without
-                warn(error.what)
-        follower = None if notifier is None else _Follower(directory, known, notifier, warn)
-        code = passing.wait(passer, None if follower is None else follower.look)
-        if sampler is not None:
-            sampler.close()
-            keep_as_parquet(os.path.join(directory, SAMPLES_FILE), os.path.join(directory, PARQUET_FILE), language)
-            if not quiet:
-                name_unseen(sampler, language)
-        if pid and not quiet:
-            _report(directory, gpu, language)
-        if server is not None:
-            server.terminate()  # it needs no time to end, and ends with us anyway
+            sampler = open_sampler(os.path.join(directory, SAMPLES_FILE), pid, interval, lang)
+            sampler.start()
+        except StepwatchError as error:  # the training goes on without
+            warn(error.what)
+    follower = None if notifier is None else _Follower(directory, known, notifier, warn)
+    code = passing.wait(passer, None if follower is None else follower.look)
+    if sampler is not None:
+        sampler.close()
+        keep_as_parquet(os.path.join(directory, SAMPLES_FILE), os.path.join(directory, PARQUET_FILE), lang)
+        if not quiet:
+            name_unseen(sampler, lang)
+    if pid and not quiet:
+        _report(directory, gpu, lang)
+    if server is not None:
+        server.terminate()  # it needs no time to end, and ends with us anyway
     sys.exit(code)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from stepwatch.answers import text_of
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.commands import options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
@@ -18,7 +18,6 @@ END = "---------------"
 
 
 @click.command(
-    name="sample",
     cls=Command,
     texts=(
         Message("Let a trained model continue a text, like nanoGPT's sample.py."),
@@ -29,34 +28,23 @@ END = "---------------"
     ),
 )
 @click.argument("checkpoint", metavar="[CKPT]", required=False)
-@option(
-    "--out_dir",
-    metavar="DIR",
-    default="out",
-    show_default=True,
-    help=Message("The directory of the checkpoint, or its file."),
-)
+@option("--out_dir", metavar="DIR", default="out", help=Message("The directory of the checkpoint, or its file."))
 @option(
     "--start",
     "--prompt",
     default="\n",
+    show_default=False,
     metavar="TEXT",
     help=Message("The text to continue; FILE:prompt.txt reads it from a file."),
 )
 @option(
-    "--num_samples",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help=Message("Number of texts to generate."),
+    "--num_samples", type=click.IntRange(min=1), metavar="N", default=10, help=Message("Number of texts to generate.")
 )
 @option(
     "--max_new_tokens",
     type=click.IntRange(min=1),
     metavar="N",
     default=500,
-    show_default=True,
     help=Message("Length of each text, in tokens."),
 )
 @option(
@@ -64,7 +52,6 @@ END = "---------------"
     type=click.FloatRange(min=0, min_open=True),
     metavar="T",
     default=0.8,
-    show_default=True,
     help=Message("Below 1 the text varies less, above 1 more."),
 )
 @option(
@@ -72,17 +59,9 @@ END = "---------------"
     type=click.IntRange(min=1),
     metavar="N",
     default=200,
-    show_default=True,
     help=Message("Choose among the N most likely tokens only."),
 )
-@option(
-    "--seed",
-    type=int,
-    metavar="N",
-    default=1337,
-    show_default=True,
-    help=Message("The same seed gives the same text."),
-)
+@option("--seed", type=int, metavar="N", default=1337, help=Message("The same seed gives the same text."))
 @option("--device", metavar="NAME", help=Message("cpu, cuda, mps (default: the best available)."))
 @option("--dataset", metavar="NAME", help=Message("The data whose vocabulary is used (default: the checkpoint's)."))
 @options_of("sample")
@@ -97,30 +76,29 @@ def command(
     seed: int,
     device: str | None,
     dataset: str | None,
-    lang: str | None,
+    lang: str,
 ) -> None:
-    with speaking(lang):
-        try:
-            import torch  # noqa: F401
-        except ImportError as error:
-            raise InputError(
-                Message("to sample, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
-            ) from error
-        from stepwatch.trainer.config import train_config
-        from stepwatch.trainer.generate import continued, load_model, vocabulary_of
-        from stepwatch.trainer.hardware import choose_device
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            Message("to sample, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
+        ) from error
+    from stepwatch.trainer.config import train_config
+    from stepwatch.trainer.generate import continued, load_model, vocabulary_of
+    from stepwatch.trainer.hardware import choose_device
 
-        here = choose_device(train_config({"device": device} if device else {}))
-        model, saved = load_model(Path(checkpoint or out_dir), seed, here)
-        vocabulary = vocabulary_of(saved, dataset)
-        text = text_of(start.removeprefix(FROM_FILE)) if start.startswith(FROM_FILE) else start
-        tokens = vocabulary.encode(text)
-        if not tokens:
-            raise InputError(Message("there is no text to continue"), Message("give some text with --start"))
-        for _ in range(num_samples):
-            new = continued(model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, device=here)
-            sys.stdout.write(text)
-            for piece in vocabulary.pieces(new):
-                sys.stdout.write(piece)
-                sys.stdout.flush()
-            sys.stdout.write(f"\n{END}\n")
+    here = choose_device(train_config({"device": device} if device else {}))
+    model, saved = load_model(Path(checkpoint or out_dir), seed, here)
+    vocabulary = vocabulary_of(saved, dataset)
+    text = text_of(start.removeprefix(FROM_FILE)) if start.startswith(FROM_FILE) else start
+    tokens = vocabulary.encode(text)
+    if not tokens:
+        raise InputError(Message("there is no text to continue"), Message("give some text with --start"))
+    for _ in range(num_samples):
+        new = continued(model, tokens, max_new_tokens, temperature=temperature, top_k=top_k, device=here)
+        sys.stdout.write(text)
+        for piece in vocabulary.pieces(new):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write(f"\n{END}\n")

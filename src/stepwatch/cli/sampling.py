@@ -16,7 +16,6 @@ interval_option = option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
     default=INTERVAL_S,
-    show_default=True,
     metavar="SECONDS",
     help=Message("How often to sample the machine."),
 )

@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 import click
 import uvicorn
+from click.core import ParameterSource
 
-from stepwatch.cli.commands import options_of, speaking
+from stepwatch.cli.commands import options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
@@ -28,7 +29,6 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
 
 
 @click.command(
-    name="serve",
     cls=Command,
     texts=(
         Message("Serve the page: paste a log or drop a file, get the report."),
@@ -43,7 +43,6 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     "--host",
     metavar="HOST",
     default="127.0.0.1",
-    show_default=True,
     help=Message("Address to listen on; any but the default needs a token."),
 )
 @option(
@@ -51,7 +50,6 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
     type=click.IntRange(0, 65535),
     metavar="PORT",
     default=8765,
-    show_default=True,
     help=Message("Port to listen on; 0 takes any free one."),
 )
 @option(
@@ -81,55 +79,55 @@ def command(
     allowed: tuple[str, ...],
     store: str | None,
     pid: int | None,
-    lang: str | None,
+    lang: str,
 ) -> None:
-    with speaking(lang) as language:
-        from_environment = os.environ.pop("STEPWATCH_TOKEN", None)  # not to be handed on to workers
-        if token and token != from_environment and not hide_argument(token):
-            seen = Message("other users of this machine can see the token in the list of processes")
-            remedy = Message("give it in the environment variable STEPWATCH_TOKEN instead")
-            click.echo(f"stepwatch: {say(seen, language)}\n  {say(remedy, language)}", err=True)
-        example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
-        if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
-            raise UsageError(
-                Message("a token needs at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
-                Message("for example: --token {token:word}", example),
-            )
-        if token is None and not is_loopback(host):
-            raise UsageError(
-                Message("others can reach “{host:word}”: it needs a token", {"host": host}),
-                Message("for example: --token {token:word}", example),
-            )
-        listener = _listener(host, port)
-        options = ServerOptions(
-            host=host,
-            port=listener.getsockname()[1],
-            token=token,
-            allowed=tuple(map(os.path.abspath, allowed)),  # a path in them is joined to the first
-            store=store,
-            language=language,
-            language_asked=lang is not None,
+    from_environment = os.environ.pop("STEPWATCH_TOKEN", None)  # not to be handed on to workers
+    if token and token != from_environment and not hide_argument(token):
+        seen = Message("other users of this machine can see the token in the list of processes")
+        remedy = Message("give it in the environment variable STEPWATCH_TOKEN instead")
+        click.echo(f"stepwatch: {say(seen, lang)}\n  {say(remedy, lang)}", err=True)
+    example = {"token": secrets.token_hex(SHORTEST_TOKEN)}
+    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise UsageError(
+            Message("a token needs at least {count:n} plain characters", {"count": SHORTEST_TOKEN}),
+            Message("for example: --token {token:word}", example),
         )
-        available = Message("The page is available here; press Ctrl-C to stop it:")
-        click.echo(say(available, language) + "\n  " + _address(options))
-        if store is not None:
-            click.echo("  " + _address(options).partition("?")[0] + "store")
-        if pid is not None:
-            threading.Thread(target=_end_with, args=(pid,), daemon=True).start()
-        give_large_blocks_back()
-        config = uvicorn.Config(
-            create_app(options),
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            http=Connection,
-            limit_concurrency=most_connections(),
-            backlog=most_connections() // 4,  # so many are accepted at once, before the limit is looked at
-            timeout_graceful_shutdown=2,  # seconds
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            Message("others can reach “{host:word}”: it needs a token", {"host": host}),
+            Message("for example: --token {token:word}", example),
         )
-        with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
-            _Server(config).run(sockets=[listener])
+    listener = _listener(host, port)
+    asked = click.get_current_context().get_parameter_source("lang")
+    options = ServerOptions(
+        host=host,
+        port=listener.getsockname()[1],
+        token=token,
+        allowed=tuple(map(os.path.abspath, allowed)),  # a path in them is joined to the first
+        store=store,
+        language=lang,
+        language_asked=asked is ParameterSource.COMMANDLINE,
+    )
+    available = Message("The page is available here; press Ctrl-C to stop it:")
+    click.echo(say(available, lang) + "\n  " + _address(options))
+    if store is not None:
+        click.echo("  " + _address(options).partition("?")[0] + "store")
+    if pid is not None:
+        threading.Thread(target=_end_with, args=(pid,), daemon=True).start()
+    give_large_blocks_back()
+    config = uvicorn.Config(
+        create_app(options),
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        http=Connection,
+        limit_concurrency=most_connections(),
+        backlog=most_connections() // 4,  # so many are accepted at once, before the limit is looked at
+        timeout_graceful_shutdown=2,  # seconds
+    )
+    with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
+        _Server(config).run(sockets=[listener])
 
 
 def _end_with(pid: int) -> None:

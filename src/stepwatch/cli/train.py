@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from stepwatch.answers import EstimateRequest, text_of
-from stepwatch.cli.commands import deliver, options_of, speaking
+from stepwatch.cli.commands import deliver, options_of
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.cli.help import Command, language_of, option
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput
@@ -44,7 +44,6 @@ class _WithSettings(Command):
 
 
 @click.command(
-    name="train",
     cls=_WithSettings,
     context_settings={"ignore_unknown_options": True},
     texts=(
@@ -60,11 +59,11 @@ class _WithSettings(Command):
 @option("--dry-run", is_flag=True, help=Message("Only show how long it will take and whether it fits; start nothing."))
 @option("--samples", is_flag=True, help=Message("Also sample the machine, to run.samples.csv next to run.jsonl."))
 @options_of("train")
-def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str | None) -> None:
+def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str) -> None:
     started = time.time()
-    with speaking(lang) as language, _without_collector():
+    with _without_collector():
         if dry_run:
-            _estimate(arguments, language)
+            _estimate(arguments, lang)
             return
         try:
             import torch  # noqa: F401
@@ -89,7 +88,7 @@ def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str 
                 if failure is None:
                     raise
                 raise failure from error
-            _leave(ranks.rank, failure or error, language)
+            _leave(ranks.rank, failure or error, lang)
 
 
 def _estimate(arguments: tuple[str, ...], language: str) -> None:

@@ -16,7 +16,7 @@ import click
 from stepwatch.answers import shown
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
-from stepwatch.cli.commands import options_of, speaking, typed
+from stepwatch.cli.commands import options_of, typed
 from stepwatch.cli.help import Command, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.errors import NoIterations, UnknownGpu
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    name="watch",
     cls=Command,
     texts=(
         Message("Watch a run in progress."),
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
     "--interval",
     type=click.FloatRange(0.05, 3600),
     default=1.0,
-    show_default=True,
     metavar="SECONDS",
     help=Message("Time between updates."),
 )
@@ -88,7 +86,7 @@ if TYPE_CHECKING:
 @option("--once", is_flag=True, help=Message("Show the current state of the run and exit."))
 def command(
     log: str,
-    lang: str | None,
+    lang: str,
     tee: bool,
     interval: float,
     on_stall: str | None,
@@ -99,23 +97,22 @@ def command(
     once: bool,
     **given: Any,
 ) -> None:
-    with speaking(lang) as language:
-        known = Known(**given, or_this_machine=True)
-        display = _display(sys.stderr if tee else sys.stdout, language, once=once)
-        crashed = (on_crashed, "--on-crashed") if on_crashed is not None else (on_stall, "--on-stall")
-        commands = {
-            (STALL, SLOWDOWN, SILENCE, STOPPED): (on_stall, "--on-stall"),
-            (CRASHED,): crashed,
-            (DIVERGED,): (on_diverged, "--on-diverged"),
-            (DONE,): (on_done, "--on-done"),
-        }
-        notifier = Notifier(addresses, shown(log), language, display.warn) if addresses else None
-        alerts = _Alerts(commands, log, display, notifier)
-        tee = tee and not display.shares_terminal
-        with closing(Watching(log, known, display, alerts, interval_s=interval, tee=tee, once=once)) as watching:
-            failed = watching.once() if once else watching.to_the_end()
-        if failed:
-            sys.exit(3)  # the watch is a success, the run is not
+    known = Known(**given, or_this_machine=True)
+    display = _display(sys.stderr if tee else sys.stdout, lang, once=once)
+    crashed = (on_crashed, "--on-crashed") if on_crashed is not None else (on_stall, "--on-stall")
+    commands = {
+        (STALL, SLOWDOWN, SILENCE, STOPPED): (on_stall, "--on-stall"),
+        (CRASHED,): crashed,
+        (DIVERGED,): (on_diverged, "--on-diverged"),
+        (DONE,): (on_done, "--on-done"),
+    }
+    notifier = Notifier(addresses, shown(log), lang, display.warn) if addresses else None
+    alerts = _Alerts(commands, log, display, notifier)
+    tee = tee and not display.shares_terminal
+    with closing(Watching(log, known, display, alerts, interval_s=interval, tee=tee, once=once)) as watching:
+        failed = watching.once() if once else watching.to_the_end()
+    if failed:
+        sys.exit(3)  # the watch is a success, the run is not
 
 
 def _pass_on(data: bytes) -> None:

@@ -23,7 +23,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import page_body
-from stepwatch.presenters.document import cells, count, word
+from stepwatch.presenters.document import count, word
 from stepwatch.presenters.fleet_answer import fleet_document, hours, share
 from stepwatch.presenters.html import body_of
 from stepwatch.presenters.run_sentences import BADGES, UNKNOWN
@@ -67,7 +67,7 @@ def _table(asked: FleetRequest) -> doc.Table:
         figures = (count(cards or 1), step, share(mfu), hours(spent) if spent is not None else UNKNOWN, share(steps))
         shown.append((word(source), BADGES[Status(verdict)], *words, *figures))
     links = tuple(f"?{urlencode({'source': row[0], 'run_index': row[1]})}" for row in rows)
-    return doc.Table(head, "llllllrrrrr", cells(shown), doc.Priority.ALWAYS, links=links, judged=1)
+    return doc.Table(head, "llllllrrrrr", tuple(shown), doc.Priority.ALWAYS, links=links, judged=1)
 
 
 def _run(store: str, language: str, source: str, index: int) -> str:

@@ -138,6 +138,7 @@ _KINDS: dict[str, Callable[[Any, str], str]] = {
     "quote": lambda value, _: _CONTROL.sub("", str(value)),  # a line of the log, cut by who quotes it
     "clock": lambda value, _: strftime("%Y-%m-%d %H:%M", localtime(value)),
     "said": lambda value, language: TABLE[language].semicolon.join(say(message, language) for message in value),
+    "sum": lambda value, language: " + ".join(say(message, language) for message in value),
     "ints": _ints,
     "n": numbers.integer,
     "x": numbers.factor,

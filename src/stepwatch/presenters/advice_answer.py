@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted_path
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import bullets, cells, sections, time_range
+from stepwatch.presenters.document import bullets, sections, time_range
 from stepwatch.settings import Origin, Value
 from stepwatch.units import Interval
 
@@ -45,7 +45,7 @@ def advice_document(answer: AdviceReport) -> doc.Document:
         draw = partial(_plot, advised)
         diff = doc.Code("\n".join(config_diff(advised.change)), "diff")
         head = (Message("Part"), Message("Before"), Message("After"))
-        compared = (doc.Table(head, "lrr", cells(before_after(advised))), doc.Chart(name="changes", draw=draw))
+        compared = (doc.Table(head, "lrr", tuple(before_after(advised))), doc.Chart(name="changes", draw=draw))
         parts += [
             doc.Section("compared", Message("Before and after"), compared),
             doc.Section("config", Message("In the config"), (diff,)),
@@ -93,8 +93,8 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
     if settings["max_iters"].origin is Origin.FORMAT_DEFAULT:
         iterations = Message("for the {count:n} iterations of nanoGPT's default run", length)
     takes = (
-        (Message("Training step"), (time_range(plan.estimate.step_s),), False),
-        (Message("Whole run"), (time_range(plan.total_s), iterations), False),
+        doc.Text((time_range(plan.estimate.step_s),), label=Message("Training step")),
+        doc.Text((time_range(plan.total_s), iterations), label=Message("Whole run")),
     )
     from stepwatch.presenters.plan_sentences import speed  # no log needs it
 

@@ -13,7 +13,7 @@ from stepwatch.estimator.plan import Plan
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
-from stepwatch.presenters.document import Table, cells, time, time_range, word
+from stepwatch.presenters.document import Table, time, time_range, word
 from stepwatch.presenters.plan_sentences import parts
 from stepwatch.presenters.run_sentences import PART_NAMES, PartRow, part_rows, share_text
 from stepwatch.presenters.screen import held
@@ -124,7 +124,7 @@ def compared_parts(c: Comparison, language: str) -> Plot:
     for part in used:
         shares = ({row.part: share_text(row.share) for row in rows}.get(part) for rows in found.values())
         rows.append((PART_NAMES[part], *shares))
-    table = Table((Message("Part"), Message("Before"), Message("After")), "lrr", cells(rows))
+    table = Table((Message("Part"), Message("Before"), Message("After")), "lrr", tuple(rows))
     about = (Message("The whole bar is the time of the log; its pieces are the shares of the parts."),)
     return vega.plot("parts", Message("Where the time went"), about, spec, table, language)
 
@@ -145,7 +145,7 @@ def _bar_chart(
         "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
     }
     spec = vega.spec_of(language, {name: data}, **vega.bars(names, figures, drawn, [ranges]))
-    table = Table((label, amount), "lr", cells((bar.name, bar.figure) for bar in bars))
+    table = Table((label, amount), "lr", tuple((bar.name, bar.figure) for bar in bars))
     return vega.plot(name, title, (about,), spec, table, language)
 
 

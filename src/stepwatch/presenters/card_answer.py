@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.catalogue import GIB
 from stepwatch.messages import Message
-from stepwatch.presenters.document import Document, Table, Text, cells, word
+from stepwatch.presenters.document import Document, Table, Text, word
 from stepwatch.units import GIGA, TERA
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def card_list_document(cards: Sequence[Gpu]) -> Document:
         )
         for gpu in cards
     )
-    return Document(None, (Table(head, "lrrrrrrr", cells(rows)), Text((LEGEND,))))
+    return Document(None, (Table(head, "lrrrrrrr", tuple(rows)), Text((LEGEND,))))
 
 
 def card_document(gpu: Gpu) -> Document:
@@ -62,7 +62,7 @@ def card_document(gpu: Gpu) -> Document:
         (Message("confidence"), word(gpu.confidence)),
         (Message("sources"), _text(gpu.sources)),
     )
-    return Document(word(gpu.name), (Table((), "ll", cells(rows)), Text((LEGEND,))))
+    return Document(word(gpu.name), (Table((), "ll", tuple(rows)), Text((LEGEND,))))
 
 
 def _figure(value: float | None, unit: float = 1.0) -> Message:
@@ -86,7 +86,7 @@ def calibration_document(found: Calibration) -> Document:
     remarks = (busy,) if found.is_busy else ()
     ask = Message("Next: stepwatch estimate CONFIG.py --gpu this")
     texts = (Text((message,)) for message in (*remarks, ask))
-    return Document(title, (Table((), "ll", cells(_measured(found))), *texts))
+    return Document(title, (Table((), "ll", tuple(_measured(found))), *texts))
 
 
 def _measured(found: Calibration) -> Iterator[tuple[Message, Message]]:

@@ -10,7 +10,7 @@ from stepwatch.analysis.comparison import Comparison
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import cells, sections, time_range, word
+from stepwatch.presenters.document import sections, time_range, word
 from stepwatch.presenters.run_sentences import PART_NAMES
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def comparison_document(c: Comparison) -> doc.Document:
     head = (Message("Part"), Message("Before"), Message("After"), Message("Ratio"))
     settings = tuple(tuple(map(word, row)) for row in settings_rows(c))
     settings_head = (Message("Setting"), Message("Before"), Message("After"))
-    changed = doc.Table(settings_head, "lll", cells(settings), doc.Priority.ALWAYS)
+    changed = doc.Table(settings_head, "lll", tuple(settings), doc.Priority.ALWAYS)
     return doc.Document(
         Message("Two runs side by side"),
         (doc.Headline(((headline(c),),), alarm=c.failed, badge=BADGES[c.verdict]),),
@@ -40,7 +40,7 @@ def comparison_document(c: Comparison) -> doc.Document:
                 (
                     _bullets(c.doubts),
                     doc.Text(certainty(c), priority=doc.Priority.ALWAYS),
-                    doc.Table(head, "lrrr", cells(rows(c)), doc.Priority.ALWAYS),
+                    doc.Table(head, "lrrr", tuple(rows(c)), doc.Priority.ALWAYS),
                     *(doc.Chart(name=name, draw=partial(_plot, c, name)) for name in ("step", "parts")),
                 ),
             ),

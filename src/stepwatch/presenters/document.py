@@ -59,8 +59,7 @@ class Badge:
     """bad, poor, good or open."""
 
 
-Cell = tuple[Message, ...] | Badge
-"""Messages are joined by plus signs where there are several; empty for an empty cell."""
+Cell = Message | Badge | None
 
 
 class Headline(NamedTuple):
@@ -92,38 +91,12 @@ class Bullets(NamedTuple):
     items: tuple[Text, ...]
 
 
-class Figure(NamedTuple):
-    """One figure, and what it is to be read against."""
-
-    label: Message
-    value: Message
-    note: Message | None = None
-
-
-class Figures(NamedTuple):
-    """The few figures that most readers came for."""
-
-    items: tuple[Figure, ...]
-    priority: int | None = None
-
-
 class Shares(NamedTuple):
     """All the time of a run as one bar of its parts."""
 
     name: str
     parts: tuple[PartRow, ...]
     priority: int | None = None
-
-
-class Fit(NamedTuple):
-    """How a table that is too wide for a terminal is fitted, by the positions of its columns."""
-
-    left_out: tuple[int, ...]
-    """Columns that may be left out, the first ones first."""
-    name: int
-    """The column whose texts lose their middle."""
-    state: int
-    """The column that may be wrapped."""
 
 
 class Table(NamedTuple):
@@ -141,7 +114,12 @@ class Table(NamedTuple):
     """The rows on the first screen, where not all of them."""
     marks: tuple[str, ...] = ()
     """For each row the letter of the text chart."""
-    fit: Fit | None = None
+    left_out: tuple[int, ...] = ()
+    """Columns that may be left out where a terminal is too narrow, the first ones first."""
+    name: int = 0
+    """Of such a table, the column whose texts lose their middle."""
+    state: int = 0
+    """Of such a table, the column that may be wrapped."""
     links: tuple[str, ...] = ()
     """For each row the anchor of the section that it is about, or an empty text."""
     judged: int | None = None
@@ -149,10 +127,13 @@ class Table(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """A list of which every item has a label before it; True for one that is a warning."""
+    """A list of which every item has a label before it."""
 
-    items: tuple[tuple[Message, tuple[Message, ...], bool], ...]
+    items: tuple[Text, ...]
     priority: int | None = None
+    figures: bool = False
+    """The few that most readers came for, each with what it is read against. Without a priority other blocks repeat
+    them, and only a page shows them, as a strip."""
 
 
 class Code(NamedTuple):
@@ -191,13 +172,12 @@ STEP = "·"
 
 
 class Chart(NamedTuple):
-    """A picture, what a terminal draws of it, and the table for forms that draw nothing."""
+    """A picture, and what a terminal draws of it."""
 
     name: str
     draw: Callable[[str], Plot | None] | None = None
     """In a language; None where there is nothing to draw."""
     points: Points | None = None
-    table: Table | None = None
     priority: int | None = None
 
 
@@ -210,7 +190,7 @@ class Progress(NamedTuple):
     priority: int | None = Priority.ALWAYS
 
 
-Block = Headline | Text | Bullets | Figures | Shares | Table | Labelled | Code | Command | Quoted | Chart | Progress
+Block = Headline | Text | Bullets | Shares | Table | Labelled | Code | Command | Quoted | Chart | Progress
 
 
 class Section(NamedTuple):
@@ -280,18 +260,13 @@ def _holds_anything(block: Block) -> bool:
             return bool(block.messages or block.brief)
         case Table():
             return bool(block.rows)
-        case Bullets() | Labelled() | Figures():
+        case Bullets() | Labelled():
             return bool(block.items)
         case Shares():
             return any(part.share > 0 for part in block.parts)
         case Code(text=content) | Command(arguments=content):
             return bool(content)
     return True
-
-
-def cells(rows: Iterable[Iterable[Message | Badge | None]]) -> tuple[tuple[Cell, ...], ...]:
-    """Rows of a table of which every cell is one Message, a badge or empty."""
-    return tuple(tuple((cell,) if isinstance(cell, Message) else cell or () for cell in row) for row in rows)
 
 
 def bullets(messages: Iterable[Message | None], kind: str = "") -> Bullets:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from stepwatch.fleet_report import FleetReport, Group, Job, Suspect
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import cells, count, sections, word
+from stepwatch.presenters.document import count, sections, word
 from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, UNKNOWN, share_text
 from stepwatch.units import HOUR_S
 from stepwatch.verdict import Status
@@ -107,7 +107,7 @@ def suspect_text(suspect: Suspect) -> Iterator[Message]:
 def _hours(report: FleetReport) -> doc.Table:
     head = (Message("Part"), Message("GPU hours"), Message("Share"))
     rows = ((PARTS[part.part], hours(part.hours), share(part.share)) for part in report.shares)
-    return doc.Table(head, "lrr", cells(rows), doc.Priority.ALWAYS)
+    return doc.Table(head, "lrr", tuple(rows), doc.Priority.ALWAYS)
 
 
 def _changes(report: FleetReport) -> doc.Table:
@@ -122,7 +122,7 @@ def _changes(report: FleetReport) -> doc.Table:
         )
         for change in report.changes
     )
-    return doc.Table(head, "lrr", cells(rows), doc.Priority.MAIN)
+    return doc.Table(head, "lrr", tuple(rows), doc.Priority.MAIN)
 
 
 def _suspects(report: FleetReport) -> Iterator[doc.Block]:
@@ -146,7 +146,7 @@ def _groups(names: tuple[Message, ...], groups: Sequence[Group], priority: int) 
         )
         for group in groups[:MOST_ROWS]
     )
-    return doc.Table(head, "l" * len(names) + "rrrrr", cells(rows), priority)
+    return doc.Table(head, "l" * len(names) + "rrrrr", tuple(rows), priority)
 
 
 def _jobs(report: FleetReport) -> doc.Table:
@@ -158,7 +158,7 @@ def _jobs(report: FleetReport) -> doc.Table:
         (word(job.name), count(job.starts), count(job.redone), _lost(job), doc.time(job.wall_s), share(job.goodput))
         for job in report.jobs[:MOST_ROWS]
     )
-    return doc.Table(head, "lrrrrr", cells(rows), doc.Priority.MORE, fit=doc.Fit(left_out=(4,), name=0, state=0))
+    return doc.Table(head, "lrrrrr", tuple(rows), doc.Priority.MORE, left_out=(4,))
 
 
 def _lost(job: Job) -> Message:
@@ -167,7 +167,7 @@ def _lost(job: Job) -> Message:
 
 def _statuses(report: FleetReport) -> doc.Table:
     rows = ((BADGES[Status(status)], count(number)) for status, number in report.statuses.items())
-    return doc.Table((Message("Status"), Message("Runs")), "lr", cells(rows), doc.Priority.MORE + 1, judged=0)
+    return doc.Table((Message("Status"), Message("Runs")), "lr", tuple(rows), doc.Priority.MORE + 1, judged=0)
 
 
 def _causes(report: FleetReport) -> doc.Table:
@@ -176,7 +176,7 @@ def _causes(report: FleetReport) -> doc.Table:
         (word(cause.cause), count(cause.number), hours(cause.hours) if cause.of_run else UNKNOWN, word(cause.example))
         for cause in report.causes[:MOST_ROWS]
     )
-    return doc.Table(head, "lrrl", cells(rows), doc.Priority.MORE + 2, fit=doc.Fit(left_out=(2,), name=3, state=0))
+    return doc.Table(head, "lrrl", tuple(rows), doc.Priority.MORE + 2, left_out=(2,), name=3)
 
 
 def _speeds(report: FleetReport) -> doc.Table:
@@ -185,7 +185,7 @@ def _speeds(report: FleetReport) -> doc.Table:
         (word(speed.gpu), count(speed.runs), hours(speed.hours), share(speed.mfu), share(speed.expected_mfu))
         for speed in report.speeds[:MOST_ROWS]
     )
-    return doc.Table(head, "lrrrr", cells(rows), doc.Priority.MORE + 3)
+    return doc.Table(head, "lrrrr", tuple(rows), doc.Priority.MORE + 3)
 
 
 def _scaling(report: FleetReport) -> doc.Table:
@@ -204,7 +204,7 @@ def _scaling(report: FleetReport) -> doc.Table:
         )
         for scale in report.scaling[:MOST_ROWS]
     )
-    return doc.Table(head, "llrrrr", cells(rows), doc.Priority.MORE + 4, fit=doc.Fit(left_out=(3,), name=0, state=0))
+    return doc.Table(head, "llrrrr", tuple(rows), doc.Priority.MORE + 4, left_out=(3,))
 
 
 def _held(report: FleetReport) -> Iterator[doc.Block]:

@@ -59,12 +59,11 @@ def body_of(
 
     specs: dict[str, Spec] = {}
 
-    def said(found: str | Message | Iterable[Message], between: str | None = None) -> str:
+    def said(found: str | Message | Iterable[Message] | None) -> str:
         if isinstance(found, str):
             return found
-        messages = (found,) if isinstance(found, Message) else found
-        texts = (held(say(reword(message), language)) for message in messages)
-        return joined(texts) if between is None else between.join(texts)
+        messages = (found,) if isinstance(found, Message) else found or ()
+        return joined(held(say(reword(message), language)) for message in messages)
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
         """What the template shows of a chart; None where there is nothing to draw."""
@@ -214,7 +213,7 @@ def _templates() -> Environment:
 
 def _number_in(cell: doc.Cell) -> float | None:
     """By which a table is sorted; None for words."""
-    values = [value for message in cell for value in message.params.values()] if isinstance(cell, tuple) else []
+    values = cell.params.values() if isinstance(cell, Message) else ()
     return next((value for value in values if isinstance(value, int | float)), None)
 
 

@@ -54,12 +54,7 @@ def look_document(look: Look, card: Reading | None = None, *, most_events: int =
         blocks.append(Headline(((left,),)))
     events = look.events[len(look.events) - min(most_events, len(look.events)) :]
     told = (
-        Text(
-            (event.message,),
-            "warning" if event.is_alarm else "news",
-            word(_clock(event.at_s)),
-            priority=Priority.ALWAYS,
-        )
+        Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), (), Priority.ALWAYS)
         for event in events
         if grave is None or event.message != grave.text
     )
@@ -98,8 +93,13 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
         "left": say(left_text, language) if left_text is not None else None,
         "ends_s": None if left is None else [look.now_s + end for end in (left.low, left.mid, left.high)],
         "figures": [
-            {"label": say(label, language), "text": say_all(text, language), "warning": warning}
-            for label, text, warning in _rows(look, None)
+            {
+                "label": say(row.label, language),
+                "text": say_all(row.messages, language),
+                "warning": row.kind == "warning",
+            }
+            for row in _rows(look, None)
+            if row.label is not None
         ],
         "events": [
             {"at_s": event.at_s, "text": say(event.message, language), "alarm": event.is_alarm} for event in look.events
@@ -159,30 +159,28 @@ def _left(look: Look) -> Message | None:
     return Message("{left:time} left, {range:range} in nine of ten cases.", {"left": left.mid, "range": steady})
 
 
-def _rows(look: Look, card: Reading | None) -> Iterator[tuple[Message, tuple[Message, ...], bool]]:
-    """Label, text, and whether it is a warning."""
+def _rows(look: Look, card: Reading | None) -> Iterator[Text]:
     a, goes_on = look.analysis, look.grave is None
     if not goes_on:
         facts = {"clock": _clock(look.now_s - look.silence_s), "silence": look.silence_s}
         text = Message("at {clock:word}, {silence:time} ago", facts)
-        yield Message("Last line"), (text,), look.late
+        yield Text((text,), "warning" if look.late else "", Message("Last line"))
     if look.ratio is not None and goes_on:
-        yield Message("Now"), (_speed(look),), look.slow
+        yield Text((_speed(look),), "warning" if look.slow else "", Message("Now"))
     known = a is not None and a.costs.step_known
     if a is not None and known and len(a.run.iterations):
-        yield Message("Speed"), speed(a, short=True), False
+        yield Text(speed(a, short=True), label=Message("Speed"))
     if look.evaluation is not None and goes_on:
-        yield Message("Evaluation"), (_ahead(look.evaluation),), False
+        yield Text((_ahead(look.evaluation),), label=Message("Evaluation"))
     if look.checkpoint is not None and goes_on:
-        yield Message("Checkpoint"), (_ahead(look.checkpoint),), False
+        yield Text((_ahead(look.checkpoint),), label=Message("Checkpoint"))
     if a is not None and known and look.slow_row is not None:
         row = slow_row(a, look.slow_row)
         took = Message("Iteration {at:n} took {time:time}:", {"at": row.iteration, "time": row.time_s})
-        plus = tuple(part for held in row.holds for part in (word("+"), held))
-        yield Message("Last slow"), (took, *plus[1:]), False
+        yield Text((took, row.holds), label=Message("Last slow"))
     if card is not None:
         state = tuple(part for figure in _state(card) for part in (word("·"), figure))
-        yield Message("Card"), (word(clean(card.name)), *state), False
+        yield Text((word(clean(card.name)), *state), label=Message("Card"))
 
 
 def _speed(look: Look) -> Message:

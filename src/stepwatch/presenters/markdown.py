@@ -68,16 +68,13 @@ class _Writer:
             case doc.Quoted():
                 return fenced("\n".join(f"{number}: {text}" for number, text in block.lines), "text")
             case doc.Labelled():
-                rows = (f"- {self.label(self.said([label]))} {self.said(texts)}" for label, texts, _ in block.items)
-                return "\n".join(rows)
-            case doc.Chart():
-                return self.table(block.table) if block.table is not None else ""
+                if block.figures and block.priority is None:
+                    return ""
+                items = block.items
+                return "\n".join(f"- {self.label(self.cell(item.label))} {self.said(item.messages)}" for item in items)
             case doc.Progress():
                 return f"{self.label(escaped(block.name))} {self.said([block.where])}"
-            case doc.Figures() if block.priority is not None:
-                items = ((item.label, tuple(filter(None, item[1:])), False) for item in block.items)
-                return self.block(doc.Labelled(tuple(items)))
-            case doc.Figures() | doc.Shares():  # a table says the same
+            case doc.Chart() | doc.Shares():  # a table says the same
                 return ""
 
     def text(self, text: doc.Text) -> str:
@@ -95,7 +92,7 @@ class _Writer:
     def cell(self, cell: doc.Cell) -> str:
         if isinstance(cell, doc.Badge):
             return f"{cell.sign} {self.said([cell.word])}"
-        return " + ".join(escaped(say(message, self.language)) for message in cell)
+        return self.said([cell]) if cell is not None else ""
 
     def said(self, messages: Iterable[Message]) -> str:
         return joined(escaped(say(message, self.language)) for message in messages)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.document import cells, count, time, word
+from stepwatch.presenters.document import count, time, word
 from stepwatch.presenters.run_sentences import BADGES
 from stepwatch.verdict import Status
 
@@ -52,9 +52,11 @@ def of_directory(report: Report) -> tuple[doc.Block, ...]:
     table = doc.Table(
         tuple(head[column] for column in kept),
         "".join("rllllrrrrr"[column] for column in kept),
-        cells([row[column] for column in kept] for row in rows),
+        tuple(tuple(row[column] for column in kept) for row in rows),
         doc.Priority.ALWAYS,
-        fit=doc.Fit(left_out=left_out, name=1, state=2),
+        left_out=left_out,
+        name=1,
+        state=2,
         links=_links(report),
         judged=2,
     )
@@ -94,7 +96,7 @@ def of_log(report: Report, chosen: int) -> tuple[doc.Block, ...]:
     return (
         _headline(report),
         doc.Table(
-            head, "rlrrr", cells(rows), doc.Priority.ALWAYS, strong=strong, shown=shown, links=_links(report), judged=1
+            head, "rlrrr", tuple(rows), doc.Priority.ALWAYS, strong=strong, shown=shown, links=_links(report), judged=1
         ),
         doc.Text((), "aside", brief=(*more, below), priority=doc.Priority.ALWAYS),
     )

@@ -10,7 +10,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import advice_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences as sentences
-from stepwatch.presenters.document import bullets, cells, sections, time_range
+from stepwatch.presenters.document import bullets, sections, time_range
 
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
@@ -23,7 +23,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     plan = report.plan
     rows = tuple(sentences.part_rows(plan))
     head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
-    parts = doc.Table(head, "lrrr", cells(rows), doc.Priority.ALWAYS, strong=len(rows) - 1)
+    parts = doc.Table(head, "lrrr", tuple(rows), doc.Priority.ALWAYS, strong=len(rows) - 1)
     guesses = tuple(sentences.assumed(plan))
     told = (
         *(doc.Text((message,), "warning", priority=doc.Priority.PRESSING) for message in sentences.warnings(plan)),
@@ -37,10 +37,10 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     time_chart = doc.Chart(name="parts", draw=partial(_plot, "parts", plan))
     memory_chart = doc.Chart(name="memory", draw=partial(_plot, "memory", plan))
     terms_head = (Message("Term"), Message("Time"), Message("Share"))
-    terms = doc.Table(terms_head, "lrr", cells(sentences.term_rows(plan)))
-    rests_on = doc.Labelled(tuple((label, said, False) for label, said in sentences.reckoning(plan)))
+    terms = doc.Table(terms_head, "lrr", tuple(sentences.term_rows(plan)))
+    rests_on = doc.Labelled(tuple(doc.Text(said, label=label) for label, said in sentences.reckoning(plan)))
     settings_head = (Message("Setting"), Message("Value"), Message("Origin"))
-    settings = doc.Table(settings_head, "lld", cells(sentences.known_settings(plan)))
+    settings = doc.Table(settings_head, "lld", tuple(sentences.known_settings(plan)))
     changes = tuple(advice_answer.changes(report.advice, pressing=True))
     answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
     badge = sentences.BADGES[sentences.status(plan)] if plan.claim is None else None  # of a claim the sentence says it
@@ -48,7 +48,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
         Message("How long this run will take"),
         (
             doc.Headline(tuple(filter(None, answers)), badge=badge),
-            doc.Figures(tuple(doc.Figure(label, value) for label, value in _figures(plan))),
+            doc.Labelled(tuple(doc.Text((value,), label=label) for label, value in _figures(plan)), figures=True),
         ),
         sections(
             doc.Section("parts", Message("What it takes"), (parts, doc.Text((sentences.RANGES,)), time_chart)),

@@ -9,7 +9,7 @@ from stepwatch.analysis.throughput import tokens_per_iteration
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
-from stepwatch.presenters.document import Table, cells, count, time, time_range
+from stepwatch.presenters.document import Table, count, time, time_range
 from stepwatch.presenters.run_sentences import rows_between
 from stepwatch.presenters.thinning import stretches
 from stepwatch.presenters.vega import Plot, Spec, rounded
@@ -69,7 +69,7 @@ def throughput(a: Analysis, language: str) -> Plot | None:
         layers.append({"data": {"name": "levels"}, "mark": {"type": "rule", **_DASHED}, "encoding": level})
         about.append(Message("The dashed lines are the levels of speed that were found."))
     spec = vega.spec_of(language, {"rates": rates, "levels": levels}, height=220, layer=layers)
-    table = Table(head, "lrr", cells(rows))
+    table = Table(head, "lrr", tuple(rows))
     return vega.plot("throughput", Message("Speed over the run"), about, spec, table, language)
 
 
@@ -112,7 +112,7 @@ def machine(a: Analysis, language: str) -> Plot | None:
         rows.append((count(int(number[row])), *busy))
     head = (Message("Iteration"), *(_MACHINE[name][0] for name in present))
     about = (Message("The share of the time in which each was busy, as the samples of the machine have it."),)
-    table = Table(head, "r" * len(head), cells(rows))
+    table = Table(head, "r" * len(head), tuple(rows))
     return vega.plot("machine", Message("How busy the machine was"), about, spec, table, language)
 
 
@@ -158,7 +158,7 @@ def forecast(a: Analysis, language: str) -> Plot | None:
     ]
     spec = vega.spec_of(language, {"elapsed": past, "ahead": band}, height=240, params=signals, layer=layers)
     about = (Message("The line is the time so far; the band is where it leads in nine of ten cases."),)
-    rows = cells(((count(f.last_iteration), time(now)), (count(end), time_range(whole))))
+    rows = ((count(f.last_iteration), time(now)), (count(end), time_range(whole)))
     since = Message("Time since the start")
     return vega.plot("forecast", since, about, spec, Table((Message("Iteration"), since), "rr", rows), language)
 

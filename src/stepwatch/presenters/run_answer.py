@@ -18,7 +18,7 @@ from stepwatch.platforms import quoted, quoted_path
 from stepwatch.presenters import advice_answer, overview_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.document import bullets, cells, count, sections, time, word
+from stepwatch.presenters.document import bullets, count, sections, time, word
 from stepwatch.presenters.run_sentences import BADGES, verdict_headline
 from stepwatch.run import ReadLine, TimeMeaning, Understood
 from stepwatch.settings import Origin
@@ -124,7 +124,7 @@ def _run(
     lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
-    lead.append(doc.Figures(tuple(sentences.figures(run)), doc.Priority.ALWAYS))
+    lead.append(doc.Labelled(tuple(sentences.figures(run)), doc.Priority.ALWAYS, figures=True))
     spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.Priority.ALWAYS)
     warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
     fine = doc.Text(())
@@ -139,7 +139,7 @@ def _run(
     slow_table = doc.Table(
         (Message("Iteration"), Message("Time"), Message("What it includes")),
         "rrl",
-        tuple(((count(row.iteration),), (time(row.time_s),), row.holds) for row in rows),
+        tuple((count(row.iteration), time(row.time_s), row.holds) for row in rows),
         marks=tuple(row.mark for row in rows),
     )
     more = (doc.Text((Message("… and {count:n} more.", {"count": left_out}),)),) if left_out else ()
@@ -195,7 +195,7 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
     )
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))
     marks = tuple(sentences.PART_MARKS[row.part] for row in found)
-    yield doc.Table(head, "lrdrr", cells(rows), doc.Priority.ALWAYS, marks=marks)
+    yield doc.Table(head, "lrdrr", tuple(rows), doc.Priority.ALWAYS, marks=marks)
     if any(row.part == "data" for row in found):
         yield doc.Text((Message("The cost of a step includes what it waits for its data; its share does not."),))
     if a.costs.pair_s is not None and sentences.separable(a):
@@ -229,7 +229,7 @@ def _ranks(a: Analysis) -> doc.Table:
         for row in a.ranks.rows[:64]  # rows of the table
     )
     head = (Message("Rank"), Message("Own time of a step"), Message("Waited"), Message("Steps as the slowest"))
-    return doc.Table(head, "rrrr", cells(rows))
+    return doc.Table(head, "rrrr", tuple(rows))
 
 
 def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
@@ -278,7 +278,7 @@ def _settings(a: Analysis) -> doc.Table:
         if value is not None:
             text = f"{value:.9g}" if isinstance(value, float) else clean(value)
             rows.append((word(name), word(text), named.get(origins.get(name, ""), inferred)))
-    return doc.Table((Message("Setting"), Message("Value"), Message("Origin")), "lld", cells(rows))
+    return doc.Table((Message("Setting"), Message("Value"), Message("Origin")), "lld", tuple(rows))
 
 
 def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:

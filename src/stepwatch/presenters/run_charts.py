@@ -12,7 +12,7 @@ from stepwatch.i18n import clean, numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.bar_charts import changes
-from stepwatch.presenters.document import Cell, Table, cells, count, time
+from stepwatch.presenters.document import Table, count, time
 from stepwatch.presenters.progress_charts import forecast, machine, throughput
 from stepwatch.presenters.run_sentences import (
     PART_NAMES,
@@ -151,7 +151,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
         figures = (float(of.min()), float(np.median(of)), float(of.max()))
         rows.append((rows_between(a, stretch[0], stretch[-1]), *map(time, figures)))
     title = Message("Time of each logged iteration")
-    return vega.plot("times", title, about, spec, Table(head, "lrrr", cells(rows)), language)
+    return vega.plot("times", title, about, spec, Table(head, "lrrr", tuple(rows)), language)
 
 
 def _part_name(a: Analysis, part: str, language: str) -> str:
@@ -175,14 +175,14 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
     waited = min(a.costs.data_s.mid, step_s) if a.costs.data_s is not None else 0.0
     pieces = {"step": {"step": step_s - waited, "data": waited}}
     pieces["step"] = {part: taken for part, taken in pieces["step"].items() if taken > SMALLEST_SHOWN * step_s}
-    holds = tuple(PART_NAMES[part] for part in pieces["step"])
-    rows: list[tuple[Cell, ...]] = [((Message("Normal iteration"),), (time(step_s),), holds)]
+    holds = Message("{parts:sum}", {"parts": [PART_NAMES[part] for part in pieces["step"]]})
+    rows = [(Message("Normal iteration"), time(step_s), holds)]
     for phase, row in typical.items():
         slow, code = slow_row(a, row), PHASE_NAMES[phase]
         names[code] = f"{say(PHASE_TITLES[phase], language)} ({numbers.integer(slow.iteration, language)})"
         figures[code] = numbers.duration(slow.time_s, language)
         pieces[code] = slow_parts(a, row)
-        rows.append(((count(slow.iteration),), (time(slow.time_s),), slow.holds))
+        rows.append((count(slow.iteration), time(slow.time_s), slow.holds))
     data: list[dict[str, Any]] = []
     for code, found_parts in pieces.items():
         end = 0.0

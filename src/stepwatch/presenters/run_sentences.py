@@ -17,7 +17,7 @@ from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.bounds import CLOCK_S
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, Badge, Figure, Headline, Table, cells, time, time_range
+from stepwatch.presenters.document import STEP, Badge, Headline, Table, Text, time, time_range
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, Status, Verdict
 
@@ -165,13 +165,17 @@ def share_text(share: float) -> Message:
 def time_by_part(a: Analysis) -> Table:
     """Without the parts whose share is unknown."""
     rows = ((row.name, time(row.seconds), share_text(row.share)) for row in part_rows(a) if not math.isnan(row.share))
-    return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", cells(rows))
+    return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", tuple(rows))
 
 
 # --- the strip of figures ---------------------------------------------------------------------------------------
 
 
-def figures(run: RunReport) -> Iterator[Figure]:
+def _figure(label: Message, value: Message, note: Message | None = None) -> Text:
+    return Text((value,) if note is None else (value, note), label=label)
+
+
+def figures(run: RunReport) -> Iterator[Text]:
     """Step with its spread, MFU with what is usual, overhead, and when it ends or how long it took."""
     a, t = run.analysis, run.analysis.throughput
     no_step_seen = a.costs.how.get("step_s") == MODELLED
@@ -181,9 +185,9 @@ def figures(run: RunReport) -> Iterator[Figure]:
         if f"{low:.3g}" != f"{high:.3g}":  # as they are said
             note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
         if no_step_seen:
-            yield Figure(Message("Step"), time_range(a.costs.step_s), HOW[MODELLED])
+            yield _figure(Message("Step"), time_range(a.costs.step_s), HOW[MODELLED])
         else:
-            yield Figure(Message("Step"), time(a.costs.step_s.mid), note)
+            yield _figure(Message("Step"), time(a.costs.step_s.mid), note)
     if t.mfu is not None and t.possible and t.gpu is not None:
         facts: dict[str, Any] = {"gpu": t.gpu.name, "normal": t.normal_mfu}
         note = Message("of the {gpu:word}", facts)
@@ -195,31 +199,31 @@ def figures(run: RunReport) -> Iterator[Figure]:
                 note = Message(
                     "of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is for an A100", facts
                 )
-        yield Figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
+        yield _figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
-        yield Figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
+        yield _figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
     other = 1 - share_of(a, "step")
     shown = a.shows_parts or other >= SMALL_SHARE
     if a.costs.step_known and not no_step_seen and a.goodput.wall_s > 0 and shown:
         share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
         note = Message("of the time is not spent on training steps")
-        yield Figure(Message("Overhead"), share._replace(params={"share": other}), note)
+        yield _figure(Message("Overhead"), share._replace(params={"share": other}), note)
     if a.goodput.iterations:
         facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
         note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)
-        yield Figure(Message("Took"), time(a.goodput.wall_s), note)
+        yield _figure(Message("Took"), time(a.goodput.wall_s), note)
     left = a.forecast.remaining_s
     if left is None or a.forecast.done:
         thousand = a.forecast.per_thousand_s
         goes_on = not a.forecast.done and run.verdict.status not in ENDED
         if goes_on and thousand is not None and a.costs.step_known:
             more = {"thousand": thousand, "count": 1000}
-            yield Figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
+            yield _figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
     elif run.ends_s is None:
-        yield Figure(Message("Left"), time_range(left), Message("(once it runs again)"))
+        yield _figure(Message("Left"), time_range(left), Message("(once it runs again)"))
     else:
         ends = Message("(ends about {ends:clock})", {"ends": run.ends_s.mid})
-        yield Figure(Message("Left"), time_range(left), ends if CLOCK_S.holds(run.ends_s.mid) else None)
+        yield _figure(Message("Left"), time_range(left), ends if CLOCK_S.holds(run.ends_s.mid) else None)
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------
@@ -366,7 +370,7 @@ class SlowRow(NamedTuple):
     iteration: int
     time_s: float
     mark: str
-    holds: tuple[Message, ...]
+    holds: Message
 
 
 def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
@@ -383,11 +387,12 @@ def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
 
 
 def slow_row(a: Analysis, row: int) -> SlowRow:
+    parts = [_HOLDS[part]._replace(params={"time": seconds}) for part, seconds in slow_parts(a, row).items()]
     return SlowRow(
         iteration=int(a.run.iterations.number[row]),
         time_s=float(a.run.iterations.time_s[row]),
         mark=next(mark for mark, phases in MARKS.items() if a.phases.phase[row] in phases),
-        holds=tuple(_HOLDS[part]._replace(params={"time": seconds}) for part, seconds in slow_parts(a, row).items()),
+        holds=Message("{parts:sum}", {"parts": parts}),
     )
 
 

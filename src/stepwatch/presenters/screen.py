@@ -232,7 +232,7 @@ def stacked(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[
 
 
 def fitted(
-    columns: Sequence[Column], rows: Sequence[Row], width: int, *, left_out: Sequence[int], name: int, state: int
+    columns: Sequence[Column], rows: Sequence[Row], width: int, left_out: Sequence[int], name: int, state: int
 ) -> tuple[list[Line], tuple[str, ...]]:
     """As many columns as there is room for, and the heads of the others.
 

@@ -170,7 +170,8 @@ class TerminalWriter:
         apart = False
         for block in blocks:
             found = self._block(block)
-            tall = isinstance(block, doc.Table | doc.Chart | doc.Labelled | doc.Headline)
+            tall = isinstance(block, doc.Table | doc.Chart | doc.Headline)
+            tall |= isinstance(block, doc.Labelled) and not block.figures
             if found and lines and (apart or tall):
                 lines.append(Line())
             lines += found
@@ -193,11 +194,14 @@ class TerminalWriter:
             case doc.Table():
                 return self._table(block)
             case doc.Labelled():
-                said = [(self._said([label]), self._said(texts), alarm) for label, texts, alarm in block.items]
-                indent = max((cell_width(label) for label, _, _ in said), default=0) + 2
+                if block.figures and block.priority is None:
+                    return []
+                labels = [self._cell(item.label) for item in block.items]
+                indent = max(map(cell_width, labels), default=0) + 2
                 rows: list[Line] = []
-                for label, text, alarm in said:
-                    rows += self._labelled(label, text, indent, "bold red" if alarm else "bold")
+                for label, item in zip(labels, block.items, strict=True):
+                    style = "bold red" if item.kind == "warning" else "bold"
+                    rows += self._labelled(label, self._said(item.messages), indent, style)
                 return rows
             case doc.Code():
                 removed = "-" if block.language == "diff" else None
@@ -215,14 +219,9 @@ class TerminalWriter:
                     for line in self._labelled(self._said([Message("{count:n}", {"count": number})]), text, 8)
                 ]
             case doc.Chart():
-                if block.points is not None:
-                    return self._chart(block.points, 7)
-                return self._table(block.table) if block.table is not None else []
+                return self._chart(block.points, 7) if block.points is not None else []
             case doc.Progress():
                 return list(self._progress(block))
-            case doc.Figures():
-                labelled_rows = ((item.label, tuple(filter(None, item[1:])), False) for item in block.items)
-                return self._block(doc.Labelled(tuple(labelled_rows))) if block.priority is not None else []
             case doc.Shares():
                 from stepwatch.presenters.text_chart import stacked_bar  # and numpy: other answers need none
 
@@ -235,8 +234,8 @@ class TerminalWriter:
 
     def _cell(self, cell: doc.Cell) -> str:
         if isinstance(cell, doc.Badge):
-            return f"{cell.sign} {self._said([cell.word])}"
-        return " + ".join(say(message, self.language) for message in cell)
+            return f"{cell.sign} {say(cell.word, self.language)}"
+        return say(cell, self.language) if cell is not None else ""
 
     def _paragraph(self, messages: Iterable[Message], style: str = "") -> list[Line]:
         return [Line(line, style=style) for line in wrapped(self._said(messages), self.width)]
@@ -281,9 +280,9 @@ class TerminalWriter:
                 cells.insert(-1, table.marks[place])
             mark_style = MARK_STYLES.get(table.marks[place], "") if table.marks else ""
             rows.append(Row(cells, "bold" if place == table.strong else "", mark_style))
-        if table.fit is not None:
-            fit = table.fit
-            lines, missing = fitted(columns, rows, self.wide, left_out=fit.left_out, name=fit.name, state=fit.state)
+        if table.left_out:
+            places = table.left_out, table.name, table.state
+            lines, missing = fitted(columns, rows, self.wide, *places)
             return [*lines, Line(), *self._left_out(missing)] if missing else lines
         if not table.head:
             return [line.indented(2) for line in self._columns(columns, rows, self.width - 2)]
@@ -336,7 +335,7 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
                 continue
             case doc.Headline() | doc.Progress():
                 group = "answer"
-            case doc.Labelled() | doc.Figures():
+            case doc.Labelled():
                 group = "row"
             case doc.Text() if block.kind in _MARKS:
                 group = "remark"

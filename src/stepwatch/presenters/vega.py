@@ -10,7 +10,7 @@ from stepwatch.i18n import joined, say, say_all
 from stepwatch.i18n.languages import TABLE
 from stepwatch.i18n.numbers import with_unit
 from stepwatch.messages import Message
-from stepwatch.presenters.document import Table
+from stepwatch.presenters.document import Badge, Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 
 Spec = dict[str, Any]
@@ -90,8 +90,8 @@ def font_of(language: str) -> str:
 
 def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table: Table, language: str) -> Plot:
     said, description = say(title, language), say_all(about, language)
-    plain = ([cell for cell in row if isinstance(cell, tuple)] for row in table.rows)  # no chart has badges
-    rows = tuple(tuple(" + ".join(say(part, language) for part in cell) for cell in row) for row in plain)
+    cells = ([cell for cell in row if not isinstance(cell, Badge)] for row in table.rows)  # no chart has badges
+    rows = tuple(tuple("" if cell is None else say(cell, language) for cell in row) for row in cells)
     head = tuple(say(cell, language) for cell in table.head)
     whole = joined((said + TABLE[language].colon, description))
     return Plot(name, said, description, {**spec, "description": whole}, head, rows)

@@ -11,6 +11,7 @@ from tests.builders import Saves, Truth, a_log
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.i18n import say
+from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import document_of, render
 from stepwatch.presenters.overview_answer import MOST_RUNS
@@ -50,7 +51,7 @@ def badges(table: doc.Table) -> list[str]:
 def test_the_worst_comes_first_and_keeps_its_number() -> None:
     said, table = overview(MIXED)
     assert badges(table) == ["✖ Crashed", "▲ Stalling", "✔ Healthy", "✔ Healthy, done"]
-    assert [say(row[0][0], "en") for row in table.rows if isinstance(row[0], tuple)] == ["4", "2", "3", "1"]
+    assert [say(row[0], "en") for row in table.rows if isinstance(row[0], Message)] == ["4", "2", "3", "1"]
     assert table.links == ("run-4", "run-2", "run-3", "run-1")
     assert said.startswith("4 runs were found, 2 with problems. The worst is run 4, 4.log: The run ran out of GPU")
 

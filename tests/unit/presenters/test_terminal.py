@@ -50,15 +50,14 @@ def documents() -> dict[str, doc.Document]:
 
 
 def tables(document: doc.Document) -> list[doc.Table]:
-    found = [block.table if isinstance(block, doc.Chart) else block for block in doc.all_blocks(document)]
-    return [block for block in found if isinstance(block, doc.Table)]
+    return [block for block in doc.all_blocks(document) if isinstance(block, doc.Table)]
 
 
 def words_in(table: doc.Table, language: str) -> set[str]:
     cells = [cell for row in table.rows for cell in row]
     badges = [cell for cell in cells if isinstance(cell, doc.Badge)]
     messages = [*table.head, *(badge.word for badge in badges)]
-    messages += [message for cell in cells if isinstance(cell, tuple) for message in cell]
+    messages += [cell for cell in cells if isinstance(cell, doc.Message)]
     signs = {badge.sign for badge in badges}
     return signs | {word for message in messages for word in say(message, language).split()}
 
@@ -106,14 +105,14 @@ def test_tables_keep_to_the_width_and_break_no_word(name: str, language: str) ->
 
 
 def test_figures_stay_on_one_line_as_long_as_names_can_be_wrapped() -> None:
-    cells = doc.cells([(doc.word("a rather long name of a part"), doc.word("12.5 s"))])
+    cells = ((doc.word("a rather long name of a part"), doc.word("12.5 s")),)
     lines = TerminalWriter("en", 24, 24)._table(doc.Table((doc.word("Part"), doc.word("Cost")), "lr", cells))
     assert [line.text.rstrip() for line in lines] == NAME_WRAPPED
 
 
 def test_what_is_less_important_is_left_out_before_rows_are_taken_apart() -> None:
     head = (doc.word("Part"), doc.word("Cost"), doc.word("Basis"))
-    table = doc.Table(head, "lrd", doc.cells([(doc.word("Evaluation"), doc.word("12.5"), doc.word("measured"))]))
+    table = doc.Table(head, "lrd", ((doc.word("Evaluation"), doc.word("12.5"), doc.word("measured")),))
     narrow, narrower = (
         [line.text.rstrip() for line in TerminalWriter("en", width, width)._table(table)] for width in (20, 12)
     )

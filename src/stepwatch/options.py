@@ -15,7 +15,7 @@ COMPARED = ("before", "after")
 """The same two as the API calls them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Option:
     """What click, the API and its document need to know of an option."""
 
@@ -42,7 +42,7 @@ class Option:
 
 _ALL = (
     Option(
-        name="gpu",
+        "gpu",
         metavar="NAME",
         for_each_run=True,
         help={
@@ -55,28 +55,26 @@ _ALL = (
         api="The card, as people type it or drivers report it; `this` asks the driver of the server.",
     ),
     Option(
-        name="lang",
+        "lang",
         choices=LANGUAGES,
         help=Message("Language of the answer (default: from the environment)."),
         api="Language of all that is said.",
     ),
+    Option("format", choices=("json", "md", "html", "page"), api="Form of the answer; `page` is what the page shows."),
+    Option("name", api="Name of the log, as it may be shown."),
     Option(
-        name="format", choices=("json", "md", "html", "page"), api="Form of the answer; `page` is what the page shows."
-    ),
-    Option(name="name", api="Name of the log, as it may be shown."),
-    Option(
-        name="file",
+        "file",
         repeated=True,
         api="Of a plain body that is several logs one after the other: the bytes and the name of each, 1234:train.log.",
     ),
     Option(
-        name="before_bytes",
+        "before_bytes",
         kind=int,
         api_most=999_999_999,
         api="Of a plain body, which is both logs one after the other: how many bytes the first one has.",
     ),
     Option(
-        name="gpus",
+        "gpus",
         kind=int,
         metavar="N",
         api_most=100_000,
@@ -84,13 +82,13 @@ _ALL = (
         api="Number of cards, with DDP.",
     ),
     Option(
-        name="link",
+        "link",
         metavar="NAME",
         help=Message("How the cards are connected: nvlink, pcie3, pcie4, pcie5, infiniband, …"),
         api="How the cards are connected: nvlink, pcie4, …",
     ),
     Option(
-        name="settings",
+        "settings",
         flag="--set",
         metavar="KEY=VALUE",
         repeated=True,
@@ -105,7 +103,7 @@ _ALL = (
         api="A setting as key=value; may be repeated.",
     ),
     Option(
-        name="config",
+        "config",
         metavar="FILE.py",
         help={
             "explain": Message("The nanoGPT config of the run; read, never executed."),
@@ -114,14 +112,9 @@ _ALL = (
         },
         api="The nanoGPT config of the run; read, never executed.",
     ),
+    Option("model", choices=tuple(MODELS), help=Message("A named model shape."), api="A named model shape."),
     Option(
-        name="model",
-        choices=tuple(MODELS),
-        help=Message("A named model shape."),
-        api="A named model shape.",
-    ),
-    Option(
-        name="depth",
+        "depth",
         kind=int,
         metavar="N",
         most=200,
@@ -129,13 +122,13 @@ _ALL = (
         api="The shape that nanochat's --depth means.",
     ),
     Option(
-        name="claim",
+        "claim",
         metavar="FIGURE",
         help=Message("Is this possible? 100ms or 2s: an iteration; 20min: the run; 2M-tokens/s."),
         api="Is this possible? 100ms: an iteration; 20min: the run; 2M-tokens/s.",
     ),
     Option(
-        name="run",
+        "run",
         kind=int,
         metavar="N",
         for_each_run=True,
@@ -147,7 +140,7 @@ _ALL = (
         api="Explain only this run of the log.",
     ),
     Option(
-        name="log_format",
+        "log_format",
         metavar="NAME",
         for_each_run=True,
         help={
@@ -157,7 +150,7 @@ _ALL = (
         api="The format of the log (default: detected).",
     ),
     Option(
-        name="like",
+        "like",
         metavar="LINE",
         for_each_run=True,
         help={
@@ -167,39 +160,33 @@ _ALL = (
         api="Read lines like this one, of an unknown format.",
     ),
     Option(
-        name="samples",
+        "samples",
         metavar="FILE",
         help=Message(
             "Samples of the machine during the run, from `stepwatch monitor`, nvidia-smi, gpustat, DCGM or Prometheus."
         ),
     ),
     Option(
-        name="price_per_hour",
-        metavar="PRICE",
-        help=Message("Price of an hour of the machine, for the cost of the run."),
+        "price_per_hour", metavar="PRICE", help=Message("Price of an hour of the machine, for the cost of the run.")
     ),
-    Option(name="price_per_kwh", metavar="PRICE", help=Message("Price of a kWh, if the samples show the power.")),
+    Option("price_per_kwh", metavar="PRICE", help=Message("Price of a kWh, if the samples show the power.")),
     Option(
-        name="max_size",
+        "max_size",
         kind=int,
         metavar="BYTES",
         default=LARGEST_EXPANSION_BYTES,
         help=Message("Largest log to read, after decompression (default: 2 GB)."),
     ),
-    Option(
-        name="history",
-        metavar="STORE",
-        help=Message("Learn from your own runs, in a store of `stepwatch collect`."),
-    ),
-    Option(name="fail_over", metavar="PERCENT", help=Message("Exit code 3 if B is slower by more than this: 5%.")),
+    Option("history", metavar="STORE", help=Message("Learn from your own runs, in a store of `stepwatch collect`.")),
+    Option("fail_over", metavar="PERCENT", help=Message("Exit code 3 if B is slower by more than this: 5%.")),
     # How much of the answer is shown.
-    Option(name="full", kind=bool, help=Message("Show everything, not only the first screen.")),
-    Option(name="no_iterations", kind=bool, help=Message("Leave the list of iterations out of the JSON.")),
-    Option(name="iterations", kind=bool, api="False leaves the list of iterations out."),
-    Option(name="with_lines", kind=bool, help=Message("Show lines of the log that were not understood.")),
-    Option(name="front_matter", kind=bool, help=Message("Start the Markdown with front matter for a site.")),
+    Option("full", kind=bool, help=Message("Show everything, not only the first screen.")),
+    Option("no_iterations", kind=bool, help=Message("Leave the list of iterations out of the JSON.")),
+    Option("iterations", kind=bool, api="False leaves the list of iterations out."),
+    Option("with_lines", kind=bool, help=Message("Show lines of the log that were not understood.")),
+    Option("front_matter", kind=bool, help=Message("Start the Markdown with front matter for a site.")),
     Option(
-        name="why",
+        "why",
         kind=bool,
         help=Message("Show how the step time adds up."),
         api="With the terms behind the step time, in Markdown.",

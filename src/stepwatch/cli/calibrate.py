@@ -6,9 +6,8 @@ import sys
 
 import click
 
-from stepwatch.cli.commands import deliver, options_of
+from stepwatch.cli.commands import deliver, needing_torch, options_of
 from stepwatch.cli.help import Command, option
-from stepwatch.errors import InputError
 from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -41,12 +40,8 @@ from stepwatch.messages import Message
 @option("--no-compile", is_flag=True, help=Message("Skip torch.compile, which takes longest."))
 @options_of("calibrate", "terminal", "json")
 def command(device: str | None, directory: str, no_compile: bool, lang: str, form: str, output: str | None) -> None:
-    try:
+    with needing_torch(Message("to measure this machine, stepwatch needs PyTorch")):
         from stepwatch.trainer.measuring import calibrate
-    except ImportError as error:
-        raise InputError(
-            Message("to measure this machine, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
-        ) from error
 
     def report(part: Message) -> None:
         if sys.stderr is not None and sys.stderr.isatty():

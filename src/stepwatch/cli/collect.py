@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stepwatch.cli.commands import options_of, without_fleet
+from stepwatch.cli.commands import needing_fleet, options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -50,10 +50,8 @@ from stepwatch.units import MEGA
 )
 @options_of("collect")
 def command(lang: str, memory_limit: int, **asked: Any) -> None:
-    try:
+    with needing_fleet():
         from stepwatch.fleet.collect import CollectRequest, Progress, collect
-    except ImportError as error:
-        raise without_fleet() from error
     last_s = time.monotonic()
 
     def tell(progress: Progress) -> None:

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from stepwatch.cli import complain, drop_output, no_such_option
 from stepwatch.cli.help import option
-from stepwatch.errors import UnknownGpu, UnreadableInput, UsageError
+from stepwatch.errors import InputError, UnknownGpu, UnreadableInput, UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
@@ -86,19 +86,30 @@ def knowing(store: str | None) -> Iterator[None]:
     if store is None:
         yield
         return
-    try:
+    with needing_fleet():
         from stepwatch.fleet.history import learning_from_store
-    except ImportError as error:
-        raise without_fleet() from error
     with learning_from_store(store):
         yield
 
 
-def without_fleet() -> UsageError:
-    return UsageError(
-        Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"),
-        Message('pip install "stepwatch[fleet]"'),
-    )
+@contextmanager
+def needing_torch(what: Message) -> Iterator[None]:
+    """Says what to install where an import inside fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(what, Message('pip install "stepwatch[train]"')) from error
+
+
+@contextmanager
+def needing_fleet() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(
+            Message("for many logs stepwatch needs fsspec, Dask, pyarrow and DuckDB"),
+            Message('pip install "stepwatch[fleet]"'),
+        ) from error
 
 
 def typed(logs: Sequence[str]) -> Typed:

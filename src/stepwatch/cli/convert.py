@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from stepwatch.cli.commands import options_of
+from stepwatch.cli.commands import needing_torch, options_of
 from stepwatch.cli.help import Command
-from stepwatch.errors import InputError
 from stepwatch.messages import Message
 
 
@@ -28,12 +27,8 @@ from stepwatch.messages import Message
 @click.argument("target", metavar="TO")
 @options_of("convert")
 def command(source: str, target: str, lang: str) -> None:
-    try:
+    with needing_torch(Message("to convert, stepwatch needs PyTorch")):
         import torch  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            Message("to convert, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
-        ) from error
     from stepwatch.trainer.sharded import convert
 
     at = convert(Path(source), Path(target))

@@ -7,7 +7,7 @@ import gc
 
 import click
 
-from stepwatch.cli.commands import checked_output, deliver, options_of, without_fleet
+from stepwatch.cli.commands import checked_output, deliver, needing_fleet, options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.messages import Message
 
@@ -45,10 +45,8 @@ def command(
     output: str | None,
 ) -> None:
     _, output = checked_output((store,), form, output)
-    try:
+    with needing_fleet():
         from stepwatch.fleet.questions import FleetRequest, ask
-    except ImportError as error:
-        raise without_fleet() from error
     atexit.unregister(gc.freeze)  # DuckDB complains at the end of whatever is not collected by then
     columns = tuple(name.strip() for name in by.split(",") if name.strip())
     report = ask(FleetRequest(store=store, where=where, since=since, by=columns))

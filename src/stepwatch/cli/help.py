@@ -20,32 +20,15 @@ LANGUAGE = "stepwatch.language"
 _PLACES = Pattern(r"[A-Z]+")
 # What stands for a value in usage and options. Words that are not here are the same in every language.
 _WORDS = {
-    "ARGS": Message("ARGS"),
-    "BYTES": Message("BYTES"),
-    "CMD": Message("CMD"),
-    "COLUMNS": Message("COLUMNS"),
-    "COMMAND": Message("COMMAND"),
-    "CONFIG": Message("CONFIG"),
-    "DIR": Message("DIR"),
-    "FIGURE": Message("FIGURE"),
-    "FILE": Message("FILE"),
-    "HOST": Message("HOST"),
-    "KEY": Message("KEY"),
-    "LINE": Message("LINE"),
-    "LOG": Message("LOG"),
-    "NAME": Message("NAME"),
-    "OPTIONS": Message("OPTIONS"),
-    "PERCENT": Message("PERCENT"),
-    "PORT": Message("PORT"),
-    "PRICE": Message("PRICE"),
-    "SECONDS": Message("SECONDS"),
-    "SHARE": Message("SHARE"),
-    "STORE": Message("STORE"),
-    "TEXT": Message("TEXT"),
-    "TOKEN": Message("TOKEN"),
-    "VALUE": Message("VALUE"),
-    "WHEN": Message("WHEN"),
-    "WHERE": Message("WHERE"),
+    word.key: word
+    for word in (
+        *(Message("ARGS"), Message("BYTES"), Message("CMD"), Message("COLUMNS"), Message("COMMAND")),
+        *(Message("CONFIG"), Message("DIR"), Message("FIGURE"), Message("FILE"), Message("HOST")),
+        *(Message("KEY"), Message("LINE"), Message("LOG"), Message("NAME"), Message("OPTIONS")),
+        *(Message("PERCENT"), Message("PORT"), Message("PRICE"), Message("SECONDS"), Message("SHARE")),
+        *(Message("STORE"), Message("TEXT"), Message("TOKEN"), Message("VALUE"), Message("WHEN")),
+        *(Message("WHERE"),),
+    )
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from stepwatch.answers import text_of
-from stepwatch.cli.commands import options_of
+from stepwatch.cli.commands import needing_torch, options_of
 from stepwatch.cli.help import Command, option
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
@@ -78,12 +78,8 @@ def command(
     dataset: str | None,
     lang: str,
 ) -> None:
-    try:
+    with needing_torch(Message("to sample, stepwatch needs PyTorch")):
         import torch  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            Message("to sample, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
-        ) from error
     from stepwatch.trainer.config import train_config
     from stepwatch.trainer.generate import continued, load_model, vocabulary_of
     from stepwatch.trainer.hardware import choose_device

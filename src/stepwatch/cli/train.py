@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from stepwatch.answers import EstimateRequest, text_of
-from stepwatch.cli.commands import deliver, options_of
+from stepwatch.cli.commands import deliver, needing_torch, options_of
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.cli.help import Command, language_of, option
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput
@@ -65,12 +65,8 @@ def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str)
         if dry_run:
             _estimate(arguments, lang)
             return
-        try:
+        with needing_torch(Message("to train, stepwatch needs PyTorch")):
             import torch  # noqa: F401
-        except ImportError as error:
-            raise InputError(
-                Message("to train, stepwatch needs PyTorch"), Message('pip install "stepwatch[train]"')
-            ) from error
         from stepwatch.trainer.distributed import ranks_from_environment
         from stepwatch.trainer.log import Log
         from stepwatch.trainer.loop import train

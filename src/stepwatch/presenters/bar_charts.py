@@ -93,7 +93,7 @@ def compared_parts(c: Comparison, language: str) -> Plot:
     """Where the time of each run went, as shares of its own."""
     found = {code: part_rows(a) for code, (_, a) in zip(("before", "after"), c.named, strict=True)}
     used = [part for part in vega.PART_COLOURS if any(row.part == part for rows in found.values() for row in rows)]
-    titles = {row.part: say(row.name, language) for rows in found.values() for row in rows}
+    titles = {part: say(PART_NAMES[part], language) for part in used}
     names = {code: say(word(name), language) for code, (name, _) in zip(found, c.named, strict=True)}
     walls = {code: say(time(a.goodput.wall_s), language) for code, (_, a) in zip(found, c.named, strict=True)}
     data = [
@@ -176,7 +176,8 @@ def stacked_bar(found: Sequence[PartRow], name: str, language: str) -> str:
         place = f'x="{100 * begin / finest:g}%" width="{100 * length / finest:g}%"'
         rects.append(f'<rect {place} height="28" fill="url(#{own})"/>')
         begin += length
-        texts = (escape(held(say(text, language))) for text in (part.name, time(part.seconds), share_text(part.share)))
+        said = (PART_NAMES[part.part], time(part.seconds), share_text(part.share))
+        texts = (escape(held(say(text, language))) for text in said)
         label, seconds, share = texts
         swatch = (
             f'<svg aria-hidden="true" width="16" height="16"><rect width="16" height="16" fill="url(#{own})"/></svg>'

@@ -19,7 +19,7 @@ from stepwatch.presenters import advice_answer, overview_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import bullets, count, sections, time, word
-from stepwatch.presenters.run_sentences import BADGES, verdict_headline
+from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, share_text, verdict_headline
 from stepwatch.run import ReadLine, TimeMeaning, Understood
 from stepwatch.settings import Origin
 from stepwatch.verdict import Status
@@ -190,7 +190,7 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
         )
     found = sentences.part_rows(a)
     rows = (
-        (row.name, row.cost, row.how, count(row.count) if row.count else None, sentences.share_text(row.share))
+        (PART_NAMES[row.part], row.cost, row.how, count(row.count) if row.count else None, share_text(row.share))
         for row in found
     )
     head = (Message("Part"), Message("Cost"), Message("Basis"), Message("Count"), Message("Share"))

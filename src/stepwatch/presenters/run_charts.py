@@ -247,7 +247,7 @@ def parts(a: Analysis, language: str) -> Plot | None:
     found = part_rows(a) if a.goodput.iterations else ()
     if not found:
         return None
-    names = {row.part: say(row.name, language) for row in found}
+    names = {row.part: say(PART_NAMES[row.part], language) for row in found}
     figures = {
         row.part: f"{numbers.duration(row.seconds, language)} · {say(share_text(row.share), language)}" for row in found
     }

@@ -90,10 +90,6 @@ class PartRow:
     seconds: float
     share: float
 
-    @property
-    def name(self) -> Message:
-        return PART_NAMES[self.part]
-
 
 def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     """Empty where no normal iteration was seen: then nothing can be separated from it."""
@@ -164,8 +160,12 @@ def share_text(share: float) -> Message:
 
 def time_by_part(a: Analysis) -> Table:
     """Without the parts whose share is unknown."""
-    rows = ((row.name, time(row.seconds), share_text(row.share)) for row in part_rows(a) if not math.isnan(row.share))
-    return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", tuple(rows))
+    rows = tuple(
+        (PART_NAMES[row.part], time(row.seconds), share_text(row.share))
+        for row in part_rows(a)
+        if not math.isnan(row.share)
+    )
+    return Table((Message("Part"), Message("Time"), Message("Share")), "lrr", rows)
 
 
 # --- the strip of figures ---------------------------------------------------------------------------------------

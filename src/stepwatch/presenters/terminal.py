@@ -225,7 +225,7 @@ class TerminalWriter:
             case doc.Shares():
                 from stepwatch.presenters.text_chart import stacked_bar  # and numpy: other answers need none
 
-                return stacked_bar(block.parts, self.language, self.width)[:1]  # the table below it is its legend
+                return [stacked_bar(block.parts, self.width)]
 
     # --- lines ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from stepwatch.analysis.statistics import median
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
-from stepwatch.presenters.run_sentences import PART_MARKS, PartRow, share_text
+from stepwatch.presenters.run_sentences import PART_MARKS, PartRow
 from stepwatch.presenters.screen import MARK_STYLES, Line, cell_width, padded, wrapped
 
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
@@ -121,24 +121,14 @@ def _legend(entries: Iterable[tuple[str, str]], width: int) -> list[Line]:
 # --- where the time went ----------------------------------------------------------------------------------------
 
 
-def stacked_bar(parts: Sequence[PartRow], language: str, width: int) -> list[Line]:
-    """One bar of all the time, each part by its own character; below it the parts with their time and share."""
+def stacked_bar(parts: Sequence[PartRow], width: int) -> Line:
+    """One bar of all the time, each part by its own character; the table of the parts is its legend."""
     known = [part for part in parts if part.share > 0]  # a share that is not known is none of the bar
-    if not known:
-        return []
-    lengths = shared_out([part.share for part in known], width)
     bar = Line()
-    for part, length in zip(known, lengths, strict=True):
+    for part, length in zip(known, shared_out([part.share for part in known], width), strict=True):
         mark = PART_MARKS[part.part]
         bar.append(mark * length, style=MARK_STYLES.get(mark, ""))
-    entries = (
-        (
-            PART_MARKS[part.part],
-            f"{say(part.name, language)} {say(time(part.seconds), language)} ({say(share_text(part.share), language)})",
-        )
-        for part in known
-    )
-    return [bar, *_legend(entries, width)]
+    return bar
 
 
 def shared_out(shares: Sequence[float], columns: int) -> list[int]:

@@ -25,44 +25,46 @@ _ERRORS = {
 }
 
 
-def document() -> Schema:
-    explain = _question(
-        "explain",
+# Of each question what it does, its log or config in a JSON body, the same as a plain body, and what answers it.
+_QUESTIONS: dict[str, tuple[str, Schema, str, str]] = {
+    "explain": (
         "Explain the log of a training run.",
         {"type": "string", "description": "The text of the log."},
         "The log itself, plain or gzip; what else there is goes into the query.",
         "Report",
-    )
-    path = "A log on the server, below a directory that it allows; the body is then ignored."
-    explain["parameters"].append(_parameter("path", _TEXT, path))
-    estimate = _question(
-        "estimate",
+    ),
+    "estimate": (
         "Estimate what a config will take on a card, and whether a claim is possible.",
-        _or_null({"type": "string", "description": "A nanoGPT config, or a log with a header."}),
+        {"anyOf": [{"type": "string", "description": "A nanoGPT config, or a log with a header."}, {"type": "null"}]},
         "The config itself; what else there is goes into the query.",
         "Plan",
-    )
-    advise = _question(
-        "advise",
+    ),
+    "advise": (
         "Advise what to change, or recommend a config where there is neither log nor config.",
-        _or_null({"type": "string", "description": "The text of the log, where there is one."}),
+        {"anyOf": [{"type": "string", "description": "The text of the log, where there is one."}, {"type": "null"}]},
         "The log or the config itself; what else there is goes into the query.",
         "Advice",
-    )
-    compare = _question(
-        "compare",
+    ),
+    "compare": (
         "Compare two runs: whether the second is slower than the first, by how much and why.",
         {"type": "string", "description": "The text of the log."},
         "Both logs, one after the other; `before_bytes` is the length of the first.",
         "Comparison",
-    )
-    gpus = _question(
-        "gpus",
+    ),
+    "gpus": (
         "Show the cards that stepwatch knows, or one of them with its sources.",
-        _or_null(_TEXT),
+        {"anyOf": [_TEXT, {"type": "null"}]},
         "Nothing: what is asked goes into the query.",
         "Gpus",
-    )
+    ),
+}
+
+
+def document() -> Schema:
+    posts = {f"/api/{kind}": {"post": _question(kind, *texts)} for kind, texts in _QUESTIONS.items()}
+    path = "A log on the server, below a directory that it allows; the body is then ignored."
+    posts["/api/explain"]["post"]["parameters"].append(_parameter("path", _TEXT, path))
+    posts["/api/gpus"]["get"] = _get("listGpus", "The cards that stepwatch knows.", "Gpus")
     return {
         "openapi": "3.1.0",
         "info": {
@@ -74,14 +76,7 @@ def document() -> Schema:
         },
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
-        "paths": {
-            "/api/explain": {"post": explain},
-            "/api/estimate": {"post": estimate},
-            "/api/advise": {"post": advise},
-            "/api/compare": {"post": compare},
-            "/api/gpus": {"post": gpus, "get": _get("listGpus", "The cards that stepwatch knows.", "Gpus")},
-            "/api/openapi.json": {"get": _get("openapi", "This document.", "Document")},
-        },
+        "paths": {**posts, "/api/openapi.json": {"get": _get("openapi", "This document.", "Document")}},
         "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 

@@ -54,7 +54,7 @@ def test_the_smallest_part_is_seen() -> None:
 def test_each_part_is_said_with_time_and_share(language: str) -> None:
     said = " ".join("".join(ElementTree.fromstring(stacked_bar(rows(), "b", language)).itertext()).split())
     for row in rows():
-        texts = (say(text, language) for text in (row.name, time(row.seconds), share_text(row.share)))
+        texts = (say(text, language) for text in (PART_NAMES[row.part], time(row.seconds), share_text(row.share)))
         assert " ".join(" ".join(texts).split()) in said
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from stepwatch.cli.help import LANGUAGE, Command, Option, language_among, language_of, option, placeholders
+from stepwatch.cli.help import LANGUAGE, Command, Option, described, language_among, language_of, option, placeholders
 from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.messages import Message
@@ -231,16 +231,14 @@ def _last_words(error: Exception) -> Notice:
     return Notice(what, Message("please report it with this file, which shows where: {file:list}", {"file": file.name}))
 
 
-@click.command(
-    cls=_Commands,
-    texts=(
-        Message("A stopwatch for training steps."),
-        Message(
-            "Reads the log of a training run and explains why some iterations are slow, what evaluations and "
-            "checkpoints cost, how fast the run really is on your card, where the time went and when it will end."
-        ),
-        Message("`stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input."),
+@described(
+    Message("A stopwatch for training steps."),
+    Message(
+        "Reads the log of a training run and explains why some iterations are slow, what evaluations and "
+        "checkpoints cost, how fast the run really is on your card, where the time went and when it will end."
     ),
+    Message("`stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input."),
+    cls=_Commands,
 )
 @click.version_option(
     package_name="stepwatch",

@@ -19,24 +19,21 @@ from stepwatch.cli.commands import (
     settings_among,
 )
 from stepwatch.cli.estimate import vocabulary_near
-from stepwatch.cli.help import Command
+from stepwatch.cli.help import described
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 
 
-@click.command(
-    cls=Command,
-    context_settings={"ignore_unknown_options": True},
-    texts=(
-        Message("Advise what to change: what each change saves, as an interval, and what it costs."),
-        Message(
-            "For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. "
-            "Changes that save less than a minute or 1 % of the run are not listed. With neither log nor "
-            "config it recommends a complete config for the given card and shape: micro-batch, "
-            "accumulation, dtype, compilation, evaluations and checkpoints. --set mtbf_hours=24 says how "
-            "often the machine fails."
-        ),
+@described(
+    Message("Advise what to change: what each change saves, as an interval, and what it costs."),
+    Message(
+        "For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. "
+        "Changes that save less than a minute or 1 % of the run are not listed. With neither log nor "
+        "config it recommends a complete config for the given card and shape: micro-batch, "
+        "accumulation, dtype, compilation, evaluations and checkpoints. --set mtbf_hours=24 says how "
+        "often the machine fails."
     ),
+    context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | CONFIG.py | -] [--KEY=VALUE]...")
 @options_of("advise", "terminal", "md", "json", "html")

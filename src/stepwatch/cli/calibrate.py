@@ -7,22 +7,19 @@ import sys
 import click
 
 from stepwatch.cli.commands import deliver, needing_torch, options_of
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Measure this machine, in about a minute."),
-        Message(
-            "Matrix products by dtype, memory, launches, the parts of a training step, torch.save in the "
-            "directory where checkpoints go, torch.compile. The figures are kept in the user's config directory, "
-            "in calibration.json; `--gpu this` in estimate, advise and explain then uses them. Measure while the "
-            "machine is idle."
-        ),
+@described(
+    Message("Measure this machine, in about a minute."),
+    Message(
+        "Matrix products by dtype, memory, launches, the parts of a training step, torch.save in the "
+        "directory where checkpoints go, torch.compile. The figures are kept in the user's config directory, "
+        "in calibration.json; `--gpu this` in estimate, advise and explain then uses them. Measure while the "
+        "machine is idle."
     ),
 )
 @option(

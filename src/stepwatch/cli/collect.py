@@ -9,22 +9,19 @@ from typing import Any
 import click
 
 from stepwatch.cli.commands import needing_fleet, options_of
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.units import MEGA
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Read every log below WHERE into STORE."),
-        Message(
-            "WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of "
-            "`stepwatch run`, the recorder, W&B, MLflow, TensorBoard and trackio count too. Logs are read "
-            "again only if they have changed. Unreadable ones are listed in the table `failures` and do "
-            "not affect the others. Then run: stepwatch fleet STORE"
-        ),
+@described(
+    Message("Read every log below WHERE into STORE."),
+    Message(
+        "WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of "
+        "`stepwatch run`, the recorder, W&B, MLflow, TensorBoard and trackio count too. Logs are read "
+        "again only if they have changed. Unreadable ones are listed in the table `failures` and do "
+        "not affect the others. Then run: stepwatch fleet STORE"
     ),
 )
 @click.argument("places", nargs=-1, required=True, metavar="WHERE...")

@@ -14,25 +14,22 @@ from stepwatch.cli.commands import (
     deliver,
     options_of,
 )
-from stepwatch.cli.help import Command
+from stepwatch.cli.help import described
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.options import SIDES
 from stepwatch.presenters import COMPARISON_CHARTS
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Compare two runs: A, the older, with B."),
-        Message(
-            "Shows whether their step times differ by more than noise, what changed in settings, card and "
-            "parts, and why, as far as the logs show it. Runs of different batch sizes are compared by "
-            "the time per token. For CI, --fail-over gives exit code 3 if B is definitely slower, and by "
-            "more than that."
-        ),
-        Message("The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2."),
+@described(
+    Message("Compare two runs: A, the older, with B."),
+    Message(
+        "Shows whether their step times differ by more than noise, what changed in settings, card and "
+        "parts, and why, as far as the logs show it. Runs of different batch sizes are compared by "
+        "the time per token. For CI, --fail-over gives exit code 3 if B is definitely slower, and by "
+        "more than that."
     ),
+    Message("The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2."),
 )
 @click.argument("logs", nargs=-1, metavar="A B")
 @options_of("compare", "terminal", "md", "json", "html", "png", charts=COMPARISON_CHARTS)

@@ -7,20 +7,17 @@ from pathlib import Path
 import click
 
 from stepwatch.cli.commands import needing_torch, options_of
-from stepwatch.cli.help import Command
+from stepwatch.cli.help import described
 from stepwatch.messages import Message
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message(
-            "Convert a checkpoint: to one file, like nanoGPT's ckpt.pt, or to a directory, like that of several ranks."
-        ),
-        Message(
-            "FROM is a checkpoint, or the out_dir of a training run, whose newest checkpoint is used. TO "
-            "is a file if it ends in .pt, otherwise a directory."
-        ),
+@described(
+    Message(
+        "Convert a checkpoint: to one file, like nanoGPT's ckpt.pt, or to a directory, like that of several ranks."
+    ),
+    Message(
+        "FROM is a checkpoint, or the out_dir of a training run, whose newest checkpoint is used. TO "
+        "is a file if it ends in .pt, otherwise a directory."
     ),
 )
 @click.argument("source", metavar="FROM")

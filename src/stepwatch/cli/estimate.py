@@ -19,26 +19,23 @@ from stepwatch.cli.commands import (
     options_of,
     settings_among,
 )
-from stepwatch.cli.help import Command
+from stepwatch.cli.help import described
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.presenters import PLAN_CHARTS
 from stepwatch.trainer.hostile import Refused, plain
 
 
-@click.command(
-    cls=Command,
-    context_settings={"ignore_unknown_options": True},
-    texts=(
-        Message("Estimate how long a config will take on a card, before the run."),
-        Message(
-            "Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether "
-            "it fits: each as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose "
-            "header shows the settings. Missing settings are nanoGPT's defaults, and the answer names them. "
-            "Settings may be given as train.py takes them: --batch_size=8. --claim checks whether a promised "
-            "figure is possible; exit code 3 if it is not."
-        ),
+@described(
+    Message("Estimate how long a config will take on a card, before the run."),
+    Message(
+        "Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether "
+        "it fits: each as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose "
+        "header shows the settings. Missing settings are nanoGPT's defaults, and the answer names them. "
+        "Settings may be given as train.py takes them: --batch_size=8. --claim checks whether a promised "
+        "figure is possible; exit code 3 if it is not."
     ),
+    context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
 @options_of("estimate", "terminal", "md", "json", "html", "png", charts=PLAN_CHARTS)

@@ -17,23 +17,20 @@ from stepwatch.cli.commands import (
     options_of,
     typed,
 )
-from stepwatch.cli.help import Command
+from stepwatch.cli.help import described
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Explain the log of a training run."),
-        Message(
-            "Shows why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation "
-            "cost, how fast the run is on your card, where the time went and when it will end. Reads files "
-            "(plain, gz, xz, bz2 or zst), directories, `-` or a pipe; alone on a terminal it waits for a pasted "
-            "log."
-        ),
-        Message("Formats: {names:list}.", {"names": ", ".join(KNOWN_FORMATS)}),
+@described(
+    Message("Explain the log of a training run."),
+    Message(
+        "Shows why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation "
+        "cost, how fast the run is on your card, where the time went and when it will end. Reads files "
+        "(plain, gz, xz, bz2 or zst), directories, `-` or a pipe; alone on a terminal it waits for a pasted "
+        "log."
     ),
+    Message("Formats: {names:list}.", {"names": ", ".join(KNOWN_FORMATS)}),
 )
 @click.argument("logs", nargs=-1, metavar="[LOG]...")
 @options_of("explain", "terminal", "md", "json", "html", "png", charts=CHARTS)

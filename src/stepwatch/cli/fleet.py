@@ -8,19 +8,16 @@ import gc
 import click
 
 from stepwatch.cli.commands import checked_output, deliver, needing_fleet, options_of
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.messages import Message
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Query all runs in a STORE made by `stepwatch collect`."),
-        Message(
-            "Where the GPU hours went, and the work repeated after restarts; the changes that save most; "
-            "nodes, cards, days and runs that are slower than comparable ones; jobs with their restarts; "
-            "failures; the speed of the cards, scaling, and the accuracy of forecasts."
-        ),
+@described(
+    Message("Query all runs in a STORE made by `stepwatch collect`."),
+    Message(
+        "Where the GPU hours went, and the work repeated after restarts; the changes that save most; "
+        "nodes, cards, days and runs that are slower than comparable ones; jobs with their restarts; "
+        "failures; the speed of the cards, scaling, and the accuracy of forecasts."
     ),
 )
 @click.argument("store")

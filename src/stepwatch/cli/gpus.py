@@ -6,18 +6,15 @@ import click
 
 from stepwatch.answers import cards
 from stepwatch.cli.commands import deliver, options_of
-from stepwatch.cli.help import Command
+from stepwatch.cli.help import described
 from stepwatch.messages import Message
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("List the cards in the catalogue, or show one."),
-        Message(
-            'NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX '
-            '4070 Laptop GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.'
-        ),
+@described(
+    Message("List the cards in the catalogue, or show one."),
+    Message(
+        'NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX '
+        '4070 Laptop GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.'
     ),
 )
 @click.argument("name", required=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -187,3 +187,10 @@ class Command(click.Command):
 
 
 option = partial(click.option, cls=Option)
+
+
+def described(
+    *texts: Message, cls: type[Command] = Command, **attributes: Any
+) -> Callable[[Callable[..., Any]], Command]:
+    """A command whose help these paragraphs are."""
+    return click.command(cls=cls, texts=texts, **attributes)

@@ -10,7 +10,7 @@ import time
 import click
 
 from stepwatch.cli.commands import options_of
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.cli.sampling import interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
@@ -18,15 +18,12 @@ from stepwatch.sampler import parquet
 from stepwatch.sampler.host import runs
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Sample this machine during a training run that is already going."),
-        Message(
-            "Samples cards, processors, memory, disk and network, and with --pid the processes of the "
-            "training. Ends with that process or with Ctrl-C. `stepwatch explain LOG --samples FILE` then "
-            "uses the samples to explain the log."
-        ),
+@described(
+    Message("Sample this machine during a training run that is already going."),
+    Message(
+        "Samples cards, processors, memory, disk and network, and with --pid the processes of the "
+        "training. Ends with that process or with Ctrl-C. `stepwatch explain LOG --samples FILE` then "
+        "uses the samples to explain the log."
     ),
 )
 @option(

@@ -8,25 +8,22 @@ from pathlib import Path
 import click
 
 from stepwatch.cli.commands import options_of, write
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted
 from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Turn a text into training data: train.bin, val.bin and meta.pkl, as for nanoGPT."),
-        Message(
-            "Characters (char) work for any UTF-8 text, bytes (byte) for any file; gpt2 needs the package "
-            "tiktoken. The end of the text is used for validation."
-        ),
-        Message(
-            "A directory of Parquet files with a column text, such as nanochat's shards, is read as "
-            "documents; the last file is used for validation."
-        ),
+@described(
+    Message("Turn a text into training data: train.bin, val.bin and meta.pkl, as for nanoGPT."),
+    Message(
+        "Characters (char) work for any UTF-8 text, bytes (byte) for any file; gpt2 needs the package "
+        "tiktoken. The end of the text is used for validation."
+    ),
+    Message(
+        "A directory of Parquet files with a column text, such as nanochat's shards, is read as "
+        "documents; the last file is used for validation."
     ),
 )
 @click.argument("text", metavar="FILE.txt")

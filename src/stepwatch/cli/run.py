@@ -18,14 +18,16 @@ from urllib.parse import urlencode
 
 import click
 
-from stepwatch.answers.from_logs import Known
+from stepwatch.answers import ExplainRequest
+from stepwatch.answers.from_logs import Known, explain
 from stepwatch.cli.commands import options_of
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.cli.sampling import cannot_write, interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
+from stepwatch.presenters import View, render
 from stepwatch.samples import LOG_FILE, PARQUET_FILE, SAMPLES_FILE
 from stepwatch.watch import Live, open_log
 
@@ -47,18 +49,15 @@ print(json.dumps(found))
 """
 
 
-@click.command(
-    cls=Command,
-    context_settings={"allow_interspersed_args": False},
-    texts=(
-        Message("Start a training run and see what the machine does meanwhile."),
-        Message(
-            "The command runs as it would without stepwatch: its output, its terminal, Ctrl-C and its "
-            "exit code are unchanged, and nothing is loaded into it. Its output and samples of cards, "
-            "processors, memory and disk are saved in a directory that `stepwatch explain` reads. The "
-            "report at the end goes to standard error."
-        ),
+@described(
+    Message("Start a training run and see what the machine does meanwhile."),
+    Message(
+        "The command runs as it would without stepwatch: its output, its terminal, Ctrl-C and its "
+        "exit code are unchanged, and nothing is loaded into it. Its output and samples of cards, "
+        "processors, memory and disk are saved in a directory that `stepwatch explain` reads. The "
+        "report at the end goes to standard error."
     ),
+    context_settings={"allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @option(
@@ -194,10 +193,6 @@ class _Follower:
 
 
 def _report(directory: str, gpu: str | None, language: str) -> None:
-    from stepwatch.answers import ExplainRequest
-    from stepwatch.answers.from_logs import explain
-    from stepwatch.presenters import View, render
-
     try:
         report = explain(ExplainRequest(logs=(directory,), gpu=gpu))
         click.echo(str(render(report, "terminal", language, View(colour=None))), err=True)

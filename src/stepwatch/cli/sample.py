@@ -9,7 +9,7 @@ import click
 
 from stepwatch.answers import text_of
 from stepwatch.cli.commands import needing_torch, options_of
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 
@@ -17,14 +17,11 @@ FROM_FILE = "FILE:"
 END = "---------------"
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Let a trained model continue a text, like nanoGPT's sample.py."),
-        Message(
-            "Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is "
-            "generated. The same seed gives the same tokens as nanoGPT."
-        ),
+@described(
+    Message("Let a trained model continue a text, like nanoGPT's sample.py."),
+    Message(
+        "Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is "
+        "generated. The same seed gives the same tokens as nanoGPT."
     ),
 )
 @click.argument("checkpoint", metavar="[CKPT]", required=False)

@@ -17,7 +17,7 @@ import uvicorn
 from click.core import ParameterSource
 
 from stepwatch.cli.commands import options_of
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -28,15 +28,12 @@ from stepwatch.web.connections import Connection, most_connections
 from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_blocks_back, is_loopback
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Serve the page: paste a log or drop a file, get the report."),
-        Message(
-            "Also estimates a config, watches a growing log in a directory given by --allow, and has an "
-            "API: see /api/openapi.json. Listens on this machine only; any other --host needs a --token. "
-            "Nothing that is pasted is stored or sent anywhere. Press Ctrl-C to stop."
-        ),
+@described(
+    Message("Serve the page: paste a log or drop a file, get the report."),
+    Message(
+        "Also estimates a config, watches a growing log in a directory given by --allow, and has an "
+        "API: see /api/openapi.json. Listens on this machine only; any other --host needs a --token. "
+        "Nothing that is pasted is stored or sent anywhere. Press Ctrl-C to stop."
     ),
 )
 @option(

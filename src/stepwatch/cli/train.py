@@ -17,7 +17,7 @@ import click
 from stepwatch.answers import EstimateRequest, text_of
 from stepwatch.cli.commands import deliver, needing_torch, options_of
 from stepwatch.cli.estimate import vocabulary_near
-from stepwatch.cli.help import Command, language_of, option
+from stepwatch.cli.help import Command, described, language_of, option
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message
@@ -43,17 +43,15 @@ class _WithSettings(Command):
             formatter.write_dl(rows)
 
 
-@click.command(
+@described(
+    Message("Train a GPT as nanoGPT does, with the time of every part on a separate line."),
+    Message(
+        "Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes "
+        "nanoGPT's log, its checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it "
+        "trains on all ranks: torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py"
+    ),
     cls=_WithSettings,
     context_settings={"ignore_unknown_options": True},
-    texts=(
-        Message("Train a GPT as nanoGPT does, with the time of every part on a separate line."),
-        Message(
-            "Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes "
-            "nanoGPT's log, its checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it "
-            "trains on all ranks: torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py"
-        ),
-    ),
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py | --KEY=VALUE]...")
 @option("--dry-run", is_flag=True, help=Message("Only show how long it will take and whether it fits; start nothing."))

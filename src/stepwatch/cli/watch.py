@@ -17,7 +17,7 @@ from stepwatch.answers import shown
 from stepwatch.answers.from_logs import Known, explain_runs
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, typed
-from stepwatch.cli.help import Command, option
+from stepwatch.cli.help import described, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.errors import NoIterations, UnknownGpu
 from stepwatch.gpus.driver import Sensors
@@ -44,22 +44,19 @@ if TYPE_CHECKING:
     from stepwatch.gpus.driver import Reading
 
 
-@click.command(
-    cls=Command,
-    texts=(
-        Message("Watch a run in progress."),
-        Message(
-            "Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows the progress "
-            "and when the run will end, its speed compared with normal and with the card, when the next "
-            "evaluation is due, and stalls, crashes and a loss that is not a number as they happen. The "
-            "log may not exist yet, be truncated or be replaced. Ends with the report when the run or the "
-            "pipe ends, or on Ctrl-C; exit code 3 if the run crashed or diverged."
-        ),
-        Message(
-            "The commands of --on-stall and similar options run without a shell, with STEPWATCH_EVENT, "
-            "STEPWATCH_LOG, STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and "
-            "STEPWATCH_ETA_S in their environment."
-        ),
+@described(
+    Message("Watch a run in progress."),
+    Message(
+        "Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows the progress "
+        "and when the run will end, its speed compared with normal and with the card, when the next "
+        "evaluation is due, and stalls, crashes and a loss that is not a number as they happen. The "
+        "log may not exist yet, be truncated or be replaced. Ends with the report when the run or the "
+        "pipe ends, or on Ctrl-C; exit code 3 if the run crashed or diverged."
+    ),
+    Message(
+        "The commands of --on-stall and similar options run without a shell, with STEPWATCH_EVENT, "
+        "STEPWATCH_LOG, STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and "
+        "STEPWATCH_ETA_S in their environment."
     ),
 )
 @click.argument("log", default="-", metavar="[LOG]")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from stepwatch.errors import InputError
 from stepwatch.gpus import Gpu
-from stepwatch.i18n import calling_them_epochs
+from stepwatch.i18n import calling_them_epochs, clean, say
 from stepwatch.messages import Message
+from stepwatch.presenters.document import Document, Headline, without_commands
 from stepwatch.report import AdviceReport, PlanReport, Report
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
     from stepwatch.fleet_report import FleetReport
     from stepwatch.gpus.calibration import Calibration
-    from stepwatch.presenters.document import Document
     from stepwatch.presenters.html import Body
 
     Answer: TypeAlias = (
@@ -141,7 +141,6 @@ def _counts_epochs(answer: Answer) -> bool:
 
 def page_body(answer: Answer, language: str) -> Body:
     """The answer as a part of the page: its HTML, and the charts that the page draws."""
-    from stepwatch.presenters.document import without_commands
     from stepwatch.presenters.html import body_of
     from stepwatch.presenters.page_wording import on_page
 
@@ -159,8 +158,6 @@ def page_fragment(answer: Answer, language: str) -> str:
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:
     """One chart with the headline above it; of several runs that of the longest, as on the first screen."""
-    from stepwatch.i18n import clean, say
-    from stepwatch.presenters.document import Headline
     from stepwatch.presenters.pictures import png
 
     known: tuple[str, ...] = PLAN_CHARTS if isinstance(answer, PlanReport) else COMPARISON_CHARTS

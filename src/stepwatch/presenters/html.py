@@ -12,12 +12,16 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from markupsafe import Markup
+
 from stepwatch.i18n import LANGUAGES, clean, joined, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import vega
+from stepwatch.presenters.bar_charts import stacked_bar
 from stepwatch.presenters.document import all_blocks, text_and_code
+from stepwatch.presenters.pictures import svg
 from stepwatch.presenters.screen import cell_width, held, printable, wrapped_words
 from stepwatch.presenters.vega import Spec
 
@@ -53,10 +57,6 @@ def body_of(
     picture: Callable[[vega.Plot], str | None] = lambda plot: None,
 ) -> Body:
     """Each chart is a picture, or a place to draw in; and a table, which is open until the chart is drawn."""
-    from markupsafe import Markup
-
-    from stepwatch.presenters.bar_charts import stacked_bar
-
     specs: dict[str, Spec] = {}
 
     def said(found: str | Message | Iterable[Message] | None) -> str:
@@ -140,8 +140,6 @@ def drawing() -> str:
 
 def as_page(document: doc.Document, language: str) -> str:
     """One file with everything in it, in every language."""
-    from markupsafe import Markup
-
     bodies = {spoken: body_of(document, spoken) for spoken in LANGUAGES}
     scripts = (engine(), drawing(), _file("switching.js"))
     chosen = "body:has(#language-{code}:checked) .report[lang={code}] {{ display: block; }}\n"  # without a script too
@@ -173,8 +171,6 @@ def as_page(document: doc.Document, language: str) -> str:
 
 def as_fragment(document: doc.Document, language: str) -> str:
     """One language, no script: charts are pictures where vl-convert is there, else their tables."""
-    from stepwatch.presenters.pictures import svg
-
     scoped = style().replace(":root", ":scope") + ":scope { background: var(--page); padding: .25rem 1rem; }\n"
     body = body_of(document, language, picture=svg)
     return f'<div class="stepwatch"><style>@scope (.stepwatch) {{\n{scoped}}}</style>\n{body.html}</div>'

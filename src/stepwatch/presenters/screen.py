@@ -213,6 +213,22 @@ def table_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> 
     return widths if sum(widths) <= room else None
 
 
+def in_columns(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[list[Line], tuple[str, ...]]:
+    """Without what is less important where there is no room for it, whose heads come back too.
+
+    Below each other where even words are wider.
+    """
+    everything = range(len(columns))
+    for kept in (list(everything), [place for place in everything if columns[place].style != "dim"]):
+        some = [columns[place] for place in kept]
+        found = [row._replace(cells=[row.cells[place] for place in kept]) for row in rows]
+        widths = table_widths(some, found, width)
+        if widths is not None:
+            missing = tuple(columns[place].head for place in everything if place not in kept)
+            return table_lines(some, found, widths), missing
+    return stacked(columns, rows, width), ()
+
+
 def stacked(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Line]:
     """A table whose words are too wide for it: the name of each row, and below it its cells with their heads."""
     lines: list[Line] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -23,11 +23,9 @@ from stepwatch.presenters.screen import (
     cell_width,
     cut,
     fitted,
+    in_columns,
     padded,
     shown,
-    stacked,
-    table_lines,
-    table_widths,
     width_of_output,
     wrapped,
 )
@@ -281,29 +279,15 @@ class TerminalWriter:
             mark_style = MARK_STYLES.get(table.marks[place], "") if table.marks else ""
             rows.append(Row(cells, "bold" if place == table.strong else "", mark_style))
         if table.left_out:
-            places = table.left_out, table.name, table.state
-            lines, missing = fitted(columns, rows, self.wide, *places)
-            return [*lines, Line(), *self._left_out(missing)] if missing else lines
-        if not table.head:
-            return [line.indented(2) for line in self._columns(columns, rows, self.width - 2)]
-        return self._columns(columns, rows, self.width)
-
-    def _columns(self, columns: list[Column], rows: list[Row], width: int) -> list[Line]:
-        """Without what is less important where there is no room for it; below each other where even words are wider."""
-        everything = range(len(columns))
-        for kept in (list(everything), [place for place in everything if columns[place].style != "dim"]):
-            some = [columns[place] for place in kept]
-            found = [row._replace(cells=[row.cells[place] for place in kept]) for row in rows]
-            widths = table_widths(some, found, width)
-            if widths is not None:
-                missing = [columns[place].head for place in everything if place not in kept]
-                return [*table_lines(some, found, widths), *self._left_out(missing)]
-        return stacked(columns, rows, width)
-
-    def _left_out(self, heads: Sequence[str]) -> list[Line]:
-        named = {"columns": TABLE[self.language].comma.join(heads)}
+            lines, missing = fitted(columns, rows, self.wide, table.left_out, table.name, table.state)
+            lines += [Line()] if missing else []
+        else:
+            indent = 0 if table.head else 2
+            lines, missing = in_columns(columns, rows, self.width - indent)
+            lines = [line.indented(indent) for line in lines] if indent else lines
+        named = {"columns": TABLE[self.language].comma.join(missing)}
         left_out = Message("Left out for lack of space: {columns:word}.", named)
-        return self._paragraph([left_out], "dim") if heads else []
+        return [*lines, *(self._paragraph([left_out], "dim") if missing else [])]
 
     def _chart(self, points: doc.Points, height: int) -> list[Line]:
         from stepwatch.presenters.text_chart import text_chart  # and numpy: answers on plans and cards need none

@@ -99,6 +99,18 @@ def test_twice_the_lines_take_twice_the_time(name: str) -> None:
     assert spent[1] < 12 * max(spent[0], 0.02)
 
 
+def test_many_fits_of_keras_take_their_share_of_time() -> None:
+    """None of them looks through the rows of all others."""
+    fit = b"Epoch 1/1\n10/10 - 1s - loss: 2.5000 - 100ms/step\n10/10 - 0s - loss: 2.3000 - 10ms/step\n"
+    spent = []
+    for fits in (3_000, 30_000):
+        source = Source("a.log", fits * fit)
+        began = time.process_time()
+        read(source, "keras")
+        spent.append(time.process_time() - began)
+    assert spent[1] < 16 * spent[0]
+
+
 @pytest.mark.parametrize("unit", ["]a", "1%|]a", "1%||1/1 [00:00<1,", "1%| |1/1 [00:00<1,]a<", "9" * 50 + "%|"])
 def test_a_hostile_bar_costs_its_length(unit: str) -> None:
     data = b"5%|<" + unit.encode() * (1_000_000 // len(unit))

@@ -145,12 +145,14 @@ class _Keras(LineFormat):
             if not np.array_equal(full, finals.line):  # there may be millions
                 full = np.union1d(finals.line, full)
             # Where a full bar of evaluate or predict stands behind the last epoch of a fit, that fit has returned.
-            own, fits = finals.line[rows], epochs.line[epochs.epoch == 1]
-            for begin, end in zip(fits, np.append(fits[1:], np.inf), strict=False):
-                last = own[(own > begin) & (own < end)][-1:]
-                behind = full[(full > last) & (full < end)] if len(last) else last
-                if len(behind) and epochs.line[epochs.line < end][-1] < last[0]:  # no other epoch has begun
-                    records.events += [Fact(int(behind[0]), name, True) for name in ("ended", OVER)]
+            own, begins = finals.line[rows], epochs.line[epochs.epoch == 1]
+            ends = np.append(begins[1:], np.inf)[: len(begins)]
+            last = np.append(own, -1)[np.searchsorted(own, ends) - 1]
+            behind = np.append(full, np.inf)[np.searchsorted(full, last, side="right")]
+            header = epochs.line[np.searchsorted(epochs.line, ends) - 1]
+            returned = (last > begins) & (behind < ends) & (header < last)  # no other epoch has begun
+            for line in behind[returned].astype(np.int64).tolist():
+                records.events += [Fact(line, name, True) for name in ("ended", OVER)]
             del full, own
             finals = _Finals(*(column[rows] for column in finals))
             took_s = _validations(finals, late[np.argsort(late[:, 0], kind="stable")], records.table(_SAVES, 2)[:, 0])

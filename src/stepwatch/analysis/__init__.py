@@ -14,7 +14,7 @@ from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import DATA, Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.regimes import Regimes, find_regimes
-from stepwatch.analysis.statistics import chosen, quantile
+from stepwatch.analysis.statistics import chosen, nine_in_ten
 from stepwatch.analysis.throughput import Throughput, find_expected, find_throughput, least_step_s, with_expected_step
 from stepwatch.run import Run, Timing
 
@@ -57,7 +57,7 @@ class Analysis:
         times = chosen(self.run.iterations.time_s, self.phases.normal)
         if len(times) < findings.LEAST_SPREAD_ROWS or self.run.timing is Timing.SPANS_RUN:
             return None
-        return quantile(times, 0.05), quantile(times, 0.95)
+        return nine_in_ten(times)
 
     @property
     def shows_parts(self) -> bool:

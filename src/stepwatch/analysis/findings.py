@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, Phase
-from stepwatch.analysis.statistics import chosen, median, quantile, series, weighted_median
+from stepwatch.analysis.statistics import chosen, median, nine_in_ten, series, weighted_median
 from stepwatch.analysis.throughput import Throughput, flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
@@ -404,8 +404,8 @@ def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
         stretches = np.searchsorted(places, np.arange(*asked.indices(len(times))), side="right")
         return np.asarray(times[asked] / levels[stretches])
 
-    around = series(len(times), part)
-    ratio = min(high / max(low, 1e-9), quantile(around, 0.95) / max(quantile(around, 0.05), 1e-9))
+    fast, slow = nine_in_ten(series(len(times), part))
+    ratio = min(high / max(low, 1e-9), slow / max(fast, 1e-9))
     if ratio > most:
         mid = weighted_median(times, a.phases.covers_of(rows))
         facts = {"low": low, "mid": mid, "high": high, "ratio": ratio}

@@ -164,6 +164,11 @@ def quantile(values: Column, share: float) -> float:
     return _in_order(values, place, place)[0]
 
 
+def nine_in_ten(values: Column) -> tuple[float, float]:
+    """Between which nine in ten of the values lie."""
+    return quantile(values, 0.05), quantile(values, 0.95)
+
+
 def spread(values: Column) -> float:
     """Standard deviation from the median absolute deviation: a few stalls do not move it."""
     if len(values) < 2:

@@ -27,7 +27,7 @@ from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import View, page_body, render
 from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
-from stepwatch.sources.contents import Lines
+from stepwatch.sources.stored import Lines
 from stepwatch.units import Interval
 from stepwatch.watch import Live
 from tools.fuzz import material as inputs

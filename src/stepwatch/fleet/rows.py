@@ -29,7 +29,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters.run_json import settings_json
 from stepwatch.readers import read_all
 from stepwatch.readers.collection import looks_like_log, sniffs_of
-from stepwatch.readers.reading import Wanted
+from stepwatch.readers.log_files import Wanted
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import KINDS

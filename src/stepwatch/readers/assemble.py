@@ -13,7 +13,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, ETA_END, OVER, Kinds, Records, through_midnight
+from stepwatch.readers.records import ANNOUNCED, ETA_END, LINE_OF, OVER, Kinds, Records, through_midnight
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -349,7 +349,8 @@ def _taken(events: Sequence[Told], rows: Ints) -> Sequence[Told]:
 def _ranks(told: Kinds) -> int:
     """How many processes printed the header: each rank says it once. A header after a crash starts the count again."""
     counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
-    for event in told._replace(evaluations=(), checkpoints=()).events():
+    events: list[Event] = [*told.facts, *told.faults]
+    for event in sorted(events, key=LINE_OF):
         if isinstance(event, Fact) and event.name in counts:
             counts = dict.fromkeys(counts, 0) if crashed else counts
             counts[event.name] += 1

@@ -15,8 +15,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import joined_ranks
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.readers.log_files import NEAR, Log, joined_pieces, spacing
-from stepwatch.readers.reading import Wanted
+from stepwatch.readers.log_files import NEAR, Log, Wanted, joined_pieces, spacing
 from stepwatch.run import Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES, samples_of

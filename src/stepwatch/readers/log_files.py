@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.errors import NoIterations, StepwatchError
-from stepwatch.readers.reading import Wanted, read
+from stepwatch.readers.reading import read
 from stepwatch.readers.records import DATED_S
 from stepwatch.run import Run
 from stepwatch.settings import Origin
 from stepwatch.sources import (
+    LARGEST_EXPANSION_BYTES,
     RECORD,
     Source,
     from_event_files,
@@ -24,6 +25,17 @@ from stepwatch.sources import (
 from stepwatch.sources.directories import Name, event_files, groups_of, is_continued, wandb_files
 
 NEAR = 3  # lines: as many may be lost where a log is cut in two
+
+
+class Wanted(NamedTuple):
+    """How a log is to be read."""
+
+    format_name: str | None = None
+    like: str | None = None
+    limit: int = LARGEST_EXPANSION_BYTES
+
+    def read(self, source: Source) -> tuple[Run, ...]:
+        return read(source, self.format_name, like=self.like)
 
 
 class Log(NamedTuple):
@@ -128,7 +140,7 @@ def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
     while True:
         part = text[-size:] if last else text[:size]
         try:
-            runs = read(Source("-", part), wanted.format_name, like=wanted.like)
+            runs = wanted.read(Source("-", part))
         except NoIterations:
             runs = ()
         if size >= len(text) or any(len(run.iterations) for run in runs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -16,7 +16,7 @@ from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import assemble, joined_ranks
-from stepwatch.readers.formats import FORMATS, READERS
+from stepwatch.readers.formats import CERTAIN, READERS
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
@@ -37,45 +37,43 @@ from stepwatch.sources.directories import is_collection
 
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
-_BORDERS = Pattern(rb"\n(?:" + CELL_ENDS.encode() + rb"\n|usage: \S)")
+# Behind which another program writes: the end of a notebook's cell, arguments that were refused.
+_END_OF_PROGRAM = Pattern(rb"\n(?:%b\n|usage: \S)" % CELL_ENDS.encode())
+_ENDS_OF_PROGRAMS = (CELL_ENDS.encode(), b"\nusage: ")
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
 
 
 def detect(source: Source) -> str | None:
-    """The name of the format that most of the first lines belong to."""
+    """The name of the format that most of the first lines belong to.
+
+    Looked for in growing pieces of the text, each with the end of the one before, so that a line across the edge is
+    seen whole. Lines that no reader claimed are not claimed where they come again with other numbers.
+    """
     traces: tuple[str | None, float] = None, 0.0
     seen: set[bytes] = set()
-    looked_at = 0
-    for head, new in _windows(source):
-        if looked_at:  # lines that no reader claimed are not claimed where they come again with other numbers
-            lines = head.split(b"\n")
-            kinds = head.translate(None, _VARYING).split(b"\n")
-            head = b"\n".join(line for line, kind in zip(lines, kinds, strict=True) if kind not in seen)
-        beginning = head[: 1 << 16]
-        for name, row in FORMATS.items():
-            if row.certain is not None and row.certain.search(beginning):
-                return name
-        name, hits = strongest_claim(head, READERS)
-        if hits >= 1:
-            return name
-        if hits > traces[1]:
-            traces = name, hits
-        if looked_at < BLOCK_BYTES:  # so that the memory does not grow with the log
-            seen.update(new.translate(None, _VARYING).split(b"\n"))
-        looked_at += len(new)
-    return traces[0]
-
-
-def _windows(source: Source) -> Iterator[tuple[bytes, bytes]]:
-    """Growing pieces of a text: with the end of the one before, so that a line across the edge is seen whole; alone."""
-    size, before = SNIFFED_BYTES, b""
+    looked_at, size, before = 0, SNIFFED_BYTES, b""
     for block in source.blocks():
         begin = 0
         while begin < len(block):
             new = block[begin : begin + size]
-            yield before + new, new
-            begin, size, before = begin + size, min(4 * size, 16 * SNIFFED_BYTES), new[-4096:]
+            begin, size = begin + size, min(4 * size, 16 * SNIFFED_BYTES)
+            head, before = before + new, new[-4096:]
+            if looked_at:
+                kinds = head.translate(None, _VARYING).split(b"\n")
+                head = b"\n".join(line for line, kind in zip(head.split(b"\n"), kinds, strict=True) if kind not in seen)
+            for name, certain in CERTAIN.items():
+                if certain.search(head[: 1 << 16]):
+                    return name
+            name, hits = strongest_claim(head, READERS)
+            if hits >= 1:
+                return name
+            if hits > traces[1]:
+                traces = name, hits
+            if looked_at < BLOCK_BYTES:  # so that the memory does not grow with the log
+                seen.update(new.translate(None, _VARYING).split(b"\n"))
+            looked_at += len(new)
+    return traces[0]
 
 
 def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, float]:
@@ -101,6 +99,21 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:list}", {"names": ", ".join(READERS)}),
         )
+    try:
+        return _read_with_files(source, format_name)
+    except NoIterations as error:
+        other = detect(source) if format_name is not None else None
+        if other in (None, format_name):
+            raise
+        facts = {"forced": format_name, "other": other}
+        raise NoIterations(
+            Message("no iteration of the format {forced:word}; the log looks like {other:word}", facts),
+            Message("leave --log-format out, or give the format of the log"),
+        ) from error
+
+
+def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
+    """The runs of a text, with what the files beside it show."""
     if is_wandb_file(source.head(4)) and format_name in (None, "wandb-file"):
         return _read_wandb_file(source)
     if not source.beside:
@@ -171,9 +184,11 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     collects = gc.isenabled()
     gc.disable()  # what is read holds no cycles: to look for them among millions of events takes a third of the time
     try:
-        for block in _blocks(source):
+        for block in source.blocks():
             reader.parse(block, line, records)
-            records.events += [Fact(line + place, OVER, True) for place in _other_programs(block)]
+            if any(letters in block for letters in _ENDS_OF_PROGRAMS):
+                ends = (found.start() for found in _END_OF_PROGRAM.finditer(block))
+                records.events += [Fact(line + block.count(b"\n", 0, end) + 1, OVER, True) for end in ends]
             records.narrow()
             line += lines_in(block)
         reader.finish(line, records)
@@ -182,26 +197,6 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     finally:
         if collects:
             gc.enable()
-
-
-def _blocks(source: Source) -> Iterator[bytes]:
-    """Whole lines, at least one, of bounded size."""
-    for text in source.blocks():
-        begin = 0
-        while begin < len(text):
-            end = begin + BLOCK_BYTES
-            if end < len(text):
-                end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
-            yield text[begin:end]
-            begin = end
-
-
-def _other_programs(block: bytes) -> Iterator[int]:
-    """The lines behind which another program writes: the end of a notebook's cell, arguments that were refused."""
-    line, begin = 1, 0
-    for found in _BORDERS.finditer(block):
-        line, begin = line + block.count(b"\n", begin, found.start()), found.start()
-        yield line
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
@@ -276,28 +271,6 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
 # --- whatever a user names --------------------------------------------------------------------------------------
 
 
-class Wanted(NamedTuple):
-    """How a log is to be read."""
-
-    format_name: str | None = None
-    like: str | None = None
-    limit: int = LARGEST_EXPANSION_BYTES
-
-    def read(self, source: Source) -> tuple[Run, ...]:
-        """Says so where the format that is forced is not that of the log."""
-        try:
-            return read(source, self.format_name, like=self.like)
-        except NoIterations as error:
-            other = detect(source) if self.format_name is not None else None
-            if other in (None, self.format_name):
-                raise
-            facts = {"forced": self.format_name, "other": other}
-            raise NoIterations(
-                Message("no iteration of the format {forced:word}; the log looks like {other:word}", facts),
-                Message("leave --log-format out, or give the format of the log"),
-            ) from error
-
-
 class Found(NamedTuple):
     """The runs in what was named, in its order, and what is to be said beside them."""
 
@@ -321,14 +294,16 @@ def read_all(
 
     One bad log among several is a notice; alone it is the error. Raises NothingRead where all of several are bad.
     """
-    wanted = Wanted(log_format, like, limit)
     if len(logs) == 1 and not (isinstance(logs[0], str) and os.path.isdir(logs[0])):
-        source = _opened(logs[0], limit)
-        only = joined_ranks(wanted.read(source))
-        return Found(runs=only, source=None if source.beside or is_binary(source.head(64)) else source)
+        only = logs[0]
+        if isinstance(only, str):
+            only = from_stdin(limit=limit) if only == "-" else from_file(only, limit=limit)
+        found = joined_ranks(read(only, log_format, like=like))
+        return Found(runs=found, source=None if only.beside or is_binary(only.head(64)) else only)
     from stepwatch.readers.collection import notices_of, runs_in
-    from stepwatch.readers.log_files import Log, logs_among
+    from stepwatch.readers.log_files import Log, Wanted, logs_among
 
+    wanted = Wanted(log_format, like, limit)
     runs: list[Run] = []
     notices: list[Notice] = []
     gaps: list[tuple[str, int]] = []
@@ -339,12 +314,12 @@ def read_all(
             if isinstance(log, Source):
                 runs += wanted.read(log)
             elif path == "-":
-                runs += wanted.read(_opened(path, limit))
+                runs += wanted.read(from_stdin(limit=limit))
             elif path is not None and is_collection(path):
-                found = runs_in(path, wanted)
-                runs += found.runs
-                notices += notices_of(found)
-                gaps += found.gaps
+                below = runs_in(path, wanted)
+                runs += below.runs
+                notices += notices_of(below)
+                gaps += below.gaps
             else:
                 whole = log if isinstance(log, Log) else Log((log,))
                 runs += whole.runs(wanted)
@@ -371,9 +346,3 @@ def read_all(
         if missing
     )
     return Found(runs=joined_ranks(runs), notices=tuple(notices), gaps=tuple(pieces))
-
-
-def _opened(log: str | Source, limit: int) -> Source:
-    if isinstance(log, Source):
-        return log
-    return from_stdin(limit=limit) if log == "-" else from_file(log, limit=limit)

@@ -90,8 +90,6 @@ class Records:
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     many: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]] = field(default_factory=dict)
     """Evaluations and checkpoints of a long log, no longer among the events."""
-    single_rows: list[tuple[float, ...]] = field(default_factory=list)
-    """Rows of lines that were read one by one, not yet in the columns."""
 
     def copy(self) -> Records:
         """To be finished by itself: what it holds is never changed in place."""
@@ -111,7 +109,7 @@ class Records:
             self.columns[name].append(column.astype(np.float64) if narrow else column)
 
     def add_row(self, **values: float) -> None:
-        self.single_rows.append(tuple(values.get(name, np.nan) for name in COLUMNS))
+        self.add_rows(**{name: np.array([value]) for name, value in values.items()})
 
     def add_events(self, kind: Any, lines: np.ndarray, **columns: np.ndarray) -> None:
         """Evaluations or saves, one of each line, from columns of their fields; nan is unknown."""
@@ -124,15 +122,6 @@ class Records:
         told = (_known(columns[name]) if name in columns else repeat(None) for name in kind._fields[1:])
         # As kind(line, …), which takes three times as long; there may be as many as iterations.
         self.events += map(tuple.__new__, repeat(kind), zip(lines.tolist(), *told, strict=False))
-
-    def flush_rows(self) -> None:
-        """Single rows join the columns; called at the end of each block so that order is kept by line."""
-        if self.single_rows:
-            table = np.array(self.single_rows, dtype=np.float64)
-            columns = {name: table[:, i] for i, name in enumerate(COLUMNS)}
-            columns |= {name: columns[name].astype(np.int64) for name in ("number", "line")}
-            self.add_rows(**columns)
-            self.single_rows.clear()
 
     def keep(self, name: str, lines: np.ndarray, *columns: np.ndarray | float) -> None:
         part = (np.broadcast_to(np.asarray(column, np.float64), len(lines)) for column in (lines, *columns))
@@ -201,7 +190,6 @@ class Records:
 
     def iterations(self) -> Iterations:
         """All rows in the order of their lines."""
-        self.flush_rows()
         for parts in self.columns.values():
             _grow_first(parts)
         whole = {name: parts[0] for name, parts in self.columns.items()}
@@ -339,12 +327,12 @@ class Records:
 
     def by_kind(self) -> Kinds:
         """All by line, each kind for itself."""
-        return Kinds(*map(self._of_kind, (Fact, Evaluation, Checkpoint, Fault)))
-
-    def _of_kind(self, kind: Any) -> Sequence[Any]:
-        events = sorted((event for event in self.events if type(event) is kind), key=LINE_OF)
-        parts = self.many.get(kind)
-        return EventColumns.joined([*parts, EventColumns.of(kind, events)]) if parts else events
+        found: dict[Any, Sequence[Any]] = {kind: [] for kind in (Fact, Evaluation, Checkpoint, Fault)}
+        for event in sorted(self.events, key=LINE_OF):
+            found[type(event)].append(event)  # type: ignore[attr-defined]
+        for kind, parts in self.many.items():
+            found[kind] = EventColumns.joined([*parts, EventColumns.of(kind, found[kind])])
+        return Kinds(*found.values())
 
 
 class Kinds(NamedTuple):
@@ -358,10 +346,10 @@ class Kinds(NamedTuple):
     def between(self, begin: float, end: float) -> Kinds:
         """From a line to before another."""
 
-        def part(events: Any) -> Any:
-            return events[bisect_left(events, begin, key=LINE_OF) : bisect_left(events, end, key=LINE_OF)]
-
-        return Kinds(*map(part, self))
+        parts: list[Any] = [
+            events[bisect_left(events, begin, key=LINE_OF) : bisect_left(events, end, key=LINE_OF)] for events in self
+        ]
+        return Kinds(*parts)
 
     def events(self) -> list[Event]:
         return sorted((event for kind in self for event in kind), key=LINE_OF)

@@ -9,14 +9,15 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.samples import LOG_FILE
 from stepwatch.sources.contents import (
+    BLOCK_BYTES,
     READ_BYTES,
-    Stored,
     content_of,
     is_binary,
     is_event_file,
@@ -35,6 +36,9 @@ from stepwatch.sources.directories import (
     wandb_files,
     whole_record,
 )
+
+if TYPE_CHECKING:
+    from stepwatch.sources.stored import Stored
 
 __all__ = [
     "LARGEST_EXPANSION_BYTES",
@@ -91,18 +95,22 @@ class Source:
                 break
         return found
 
-    def blocks(self, line: int = 0) -> Iterator[bytes]:
-        """Whole lines, from this one on; a text that is held is one block."""
+    def blocks(self) -> Iterator[bytes]:
+        """Whole lines, of bounded size where they are not too long themselves."""
         if isinstance(self.content, bytes):
-            if rest := self.content[place_of_line(self.content, line) :]:
-                yield rest
+            text, begin = self.content, 0
+            while begin < len(text):
+                end = begin + BLOCK_BYTES
+                if end < len(text):
+                    end = text.rfind(b"\n", begin, end) + 1 or text.find(b"\n", end) + 1 or len(text)
+                yield text[begin:end]
+                begin = end
             return
-        first = self.begin + line
-        for number, block, end in self.content.blocks(first):
+        for number, block, end in self.content.blocks(self.begin):
             if number >= self.end:
                 return
             last = place_of_line(block, self.end - number) if end > self.end else len(block)
-            yield block[place_of_line(block, first - number) : last]
+            yield block[place_of_line(block, self.begin - number) : last]
 
     def lines(self, numbers: Collection[int], longest: int) -> dict[int, str]:
         """The beginnings of these lines, where they are there."""
@@ -110,7 +118,7 @@ class Source:
         block = self.content if isinstance(self.content, bytes) else b""
         line = place = end = 0
         for number in sorted(number for number in numbers if number >= 0):
-            if isinstance(self.content, Stored) and number >= end:
+            if not isinstance(self.content, bytes) and number >= end:
                 line, block, end = self.content.block_with(number)
                 place = 0
             line, place = number, place_of_line(block, number - line, place)
@@ -120,7 +128,7 @@ class Source:
 
     def part(self, begin: int, end: int | None = None) -> Source:
         """These lines alone."""
-        if isinstance(self.content, Stored):
+        if not isinstance(self.content, bytes):
             end = self.end if end is None else self.begin + end
             return replace(self, begin=self.begin + begin, end=end)
         place = place_of_line(self.content, begin)
@@ -223,7 +231,7 @@ def plain_file(path: str, *, limit: int) -> Source:
             stream = open_files.enter_context(opened_to_follow(path))
             content = content_of(stream, limit)
             written_s = os.fstat(stream.fileno()).st_mtime
-            if isinstance(content, Stored):  # which closes it
+            if not isinstance(content, bytes):  # which closes it
                 open_files.pop_all()
     except OSError as error:
         raise unreadable(path, error) from error

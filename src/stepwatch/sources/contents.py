@@ -1,4 +1,4 @@
-"""What files hold, plain or packed, as plain lines of UTF-8; what is too long to be held stays in its file.
+"""What files hold, plain or packed, as plain lines of UTF-8; what is too long to be held stays in its file (stored.py).
 
 Everything downstream sees the same thing whatever was handed in: lines ended by `\\n`, without colours,
 backspaces, carriage returns or NULs, and none behind a progress bar.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import codecs
 import io
-import weakref
-from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import chain
-from operator import itemgetter
-from typing import IO, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+
+if TYPE_CHECKING:
+    from stepwatch.sources.stored import Stored
 
 # --- as a whole up to a limit, or in samples --------------------------------------------------------------------
 
@@ -25,6 +25,9 @@ from stepwatch.patterns import Pattern
 MAGIC_BYTES = 10
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 READ_BYTES = 1 << 20
+WHOLE_BYTES = 1 << 25
+"""A text up to this is held as a whole: 32 MB."""
+BLOCK_BYTES = 1 << 22
 
 
 _BZIP2 = tuple(b"BZh%d%s" % (level, block) for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90"))
@@ -144,7 +147,6 @@ _BAR = Pattern(
     rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\](?=[\w{\[(<*=#>+-])"
 )
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
-LONGEST_HALF_LINE = 1 << 16
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
 
@@ -214,50 +216,6 @@ def to_lines(data: bytes) -> bytes:
     return data
 
 
-def end_of_lines(data: bytes) -> int:
-    """The place behind the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
-    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
-
-
-class Lines:
-    """Bytes in any pieces to whole plain lines; of one that is too long both ends are kept."""
-
-    def __init__(self, longest: int = LONGEST_HALF_LINE) -> None:
-        self._longest = longest
-        self._begun = False
-        self._held = b""
-        self._decoder: codecs.IncrementalDecoder | None = None
-
-    def feed(self, data: bytes) -> bytes:
-        if not self._begun:
-            data = self._held + data
-            if len(data) < 64 and b"\n" not in data:  # too little to tell the encoding by
-                self._held = data
-                return b""
-            encoding = encoding_of(data)
-            self._decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding is not None else None
-            self._begun, self._held = True, b""
-        if self._decoder is not None:
-            data = self._decoder.decode(data).encode("utf-8", "replace")
-        cut = end_of_lines(data)
-        whole, rest = (self._held + data[:cut], data[cut:]) if cut else (b"", self._held + data)
-        half = self._longest // 2
-        # A line without an end is no log's own; both its ends are enough to see whether an iteration is in it.
-        self._held = rest if len(rest) <= self._longest else rest[:half] + rest[-half:]
-        return to_lines(whole)
-
-    def rest(self) -> bytes:
-        """What was held back; the next bytes are those of a new text."""
-        rest = to_lines(self._held if self._begun else to_utf8(self._held))
-        self._begun, self._held, self._decoder = False, b"", None
-        return rest
-
-    def end(self) -> bytes:
-        """The same as a whole line."""
-        rest = self.rest()
-        return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
-
-
 def _overstrike(line: bytes) -> bytes:
     """What a terminal shows after backspaces: the byte before each is taken back."""
     shown = bytearray()
@@ -281,155 +239,36 @@ def is_document(data: bytes) -> bool:
     return head.startswith(b"{") and not _LINE_OF_RECORD.match(data) and b'"cells"' in data
 
 
-# --- too long to be held: read block by block whenever it is asked for ------------------------------------------
-
-
-WHOLE_BYTES = 1 << 25
-"""A text up to this is held as a whole: 32 MB."""
-BLOCK_BYTES = 1 << 22
-_LAST_LINES = 1 << 14
-"""Bytes at the end of a block that are looked through for the end of a line."""
-_FEW = 1 << 18
-"""Bytes that are read for a single line; at such distances the numbers of lines are known."""
-LONGEST_LINE = 1 << 24
-"""A longer one comes in pieces: no log's own is."""
-
-
-class Stretch(NamedTuple):
-    """Whole lines of a stored text, with the numbers of the first and of the one behind the last."""
-
-    first: int
-    text: bytes
-    end: int
-
-
-class Stored:
-    """Plain lines of a file that is kept open, as it was when it was opened: what is added later is not read."""
-
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self._stream, self._limit = stream, limit
-        self._size = stream.seek(0, io.SEEK_END)
-        head = self.read(0, 1 << 12)
-        self._is_plain = packing_of(head) is None and encoding_of(head) is None
-        self._begins = [(0, 0)]  # lines and places at which one can begin again, of all that was read
-        self._last: Stretch | None = None
-        self._going: tuple[int, Iterator[Stretch]] | None = None
-        weakref.finalize(self, stream.close)
-
-    def blocks(self, line: int = 0) -> Iterator[Stretch]:
-        """All that is there, from the block on that holds this line."""
-        if self._last is not None and self._last.first <= line:
-            yield self._last
-            return
-        found: Stretch | None = None
-        for found in self._plain_blocks(line) if self._is_plain else self._other_blocks():
-            if found.end > line:
-                yield found
-        self._last = found
-
-    def block_with(self, line: int) -> Stretch:
-        """A few lines with this one among them; asked in order, a packed file is read once."""
-        if self._is_plain:
-            self._going = 0, self._plain_blocks(line, _FEW)
-        elif self._going is None or line < self._going[0]:
-            self._going = 0, self.blocks(line)
-        for found in self._going[1]:
-            self._going = found.first, self._going[1]
-            if found.end > line:
-                return found
-        return Stretch(line, b"", line)
-
-    def read(self, place: int, size: int) -> bytes:
-        """Bytes of the file, whoever else reads it meanwhile."""
-        self._stream.seek(place)
-        return self._stream.read(max(min(size, self._size - place), 0))
-
-    def _plain_blocks(self, line: int, size: int | None = None) -> Iterator[Stretch]:
-        """Of a file whose bytes are those of its text, so that one can begin anywhere."""
-        number, place = self._begins[bisect_right(self._begins, line, key=itemgetter(0)) - 1]
-        size = size or BLOCK_BYTES
-        while data := self.read(place, self._size_of_block(place, size)):
-            while not end_of_lines(data) and len(data) < min(LONGEST_LINE, self._size - place):
-                data += self.read(place + len(data), BLOCK_BYTES)
-            if place + len(data) < self._size:
-                data = data[: end_of_lines(data) or len(data)]
-            block = to_lines(data)
-            begin, end = 0, number
-            while begin < len(block):
-                if place + begin > self._begins[-1][1] and (begin == 0 or block is data):
-                    self._begins.append((end, place + begin))
-                stop = block.find(b"\n", begin + _FEW) + 1 or len(block)
-                begin, end = stop, end + lines_in(memoryview(block)[begin:stop])
-            yield Stretch(number, block, end)
-            number, place = end, place + len(data)
-
-    def _size_of_block(self, place: int, size: int) -> int:
-        """Up to the end of a line, where that is near this size: what is read need not be cut, which is a copy."""
-        begin = max(size - _LAST_LINES, 0)
-        end = end_of_lines(self.read(place + begin, size - begin)) if place + size < self._size else 0
-        return begin + end if end else size
-
-    def _other_blocks(self) -> Iterator[Stretch]:
-        """Of one that is packed, or in another encoding: always from its beginning."""
-        lines, number = Lines(LONGEST_LINE), 0
-        texts = (lines.feed(data) for data in read_parts(io.BufferedReader(_Again(self)), self._limit))
-        for block in chain(texts, (lines.rest() for _ in range(1))):
-            if block:
-                found = Stretch(number, block, number + lines_in(block))
-                yield found
-                number = found.end
-
-
-class _Again(io.RawIOBase):
-    """The file from its beginning."""
-
-    def __init__(self, stored: Stored) -> None:
-        self._stored, self._place = stored, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: bytearray | memoryview) -> int:  # type: ignore[override]
-        data = self._stored.read(self._place, len(target))
-        target[: len(data)] = data
-        self._place += len(data)
-        return len(data)
-
-
 def content_of(stream: BinaryIO, limit: int) -> bytes | Stored:
     """What a file, a pipe or a device holds as plain lines: in memory, or where that is long as it is stored."""
+    size_on_disk = 0
+    if stream.seekable():
+        place = stream.tell()
+        size_on_disk = stream.seek(0, io.SEEK_END)
+        stream.seek(place)
     parts = read_parts(stream, limit)
     first = next(parts, b"")
-    if _is_longer(stream, WHOLE_BYTES) and not is_binary(first) and not first[:4000].lstrip().startswith((b"{", b"[")):
-        return Stored(stream, limit)  # whatever follows: it is no document
-    start, size = [first], len(first)
-    for part in parts:
-        start.append(part)
-        size += len(part)
-        if size > WHOLE_BYTES:
-            break
-    head = b"".join(start)
-    if size <= WHOLE_BYTES:
-        return normalise(head)
-    if is_binary(head) or is_document(head):  # these are read as a whole
-        return normalise(b"".join((head, *parts)))
-    if stream.seekable() and stream.seek(0, io.SEEK_END):
-        return Stored(stream, limit)
-    import tempfile  # few logs are long pipes
+    may_be_document = is_binary(first) or first[:4000].lstrip().startswith((b"{", b"["))
+    if may_be_document or size_on_disk <= WHOLE_BYTES:
+        start, size = [first], len(first)
+        for part in parts:
+            start.append(part)
+            size += len(part)
+            if size > WHOLE_BYTES:
+                break
+        head = b"".join(start)
+        if size <= WHOLE_BYTES:
+            return normalise(head)
+        if is_binary(head) or is_document(head):  # these are read as a whole
+            return normalise(b"".join((head, *parts)))
+        if not size_on_disk:
+            import tempfile  # few logs are long pipes
 
-    kept = tempfile.TemporaryFile()  # noqa: SIM115 (Stored closes it)
-    kept.writelines(chain((head,), parts))
-    return Stored(kept, limit)
+            stream = tempfile.TemporaryFile()  # noqa: SIM115 (Stored closes it)
+            stream.writelines(chain((head,), parts))
+    from stepwatch.sources.stored import Stored  # most logs are short
 
-
-def _is_longer(stream: BinaryIO, size: int) -> bool:
-    """Whether a file holds more than that; its place is left as it is."""
-    if not stream.seekable():
-        return False
-    place = stream.tell()
-    end = stream.seek(0, io.SEEK_END)
-    stream.seek(place)
-    return end > size
+    return Stored(stream, limit)
 
 
 def lines_in(block: bytes | memoryview) -> int:

@@ -18,7 +18,8 @@ from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.sources import printable, unreadable
-from stepwatch.sources.contents import READ_BYTES, Lines, packing_of
+from stepwatch.sources.contents import READ_BYTES, packing_of
+from stepwatch.sources.stored import Lines
 
 
 class Piece(NamedTuple):

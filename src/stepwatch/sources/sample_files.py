@@ -25,8 +25,9 @@ from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints
 from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples, slowed_by
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, printable, unreadable
-from stepwatch.sources.contents import Lines, head_of, too_large
+from stepwatch.sources.contents import head_of, too_large
 from stepwatch.sources.directories import samples_in
+from stepwatch.sources.stored import Lines
 from stepwatch.units import MEGA
 
 _MIB, _PERCENT = 1024.0**2, 0.01

@@ -18,7 +18,7 @@ from stepwatch.analysis.ranks import Ranks, find_ranks
 from stepwatch.cli import main
 from stepwatch.readers import joined_ranks, read
 from stepwatch.readers.collection import runs_in
-from stepwatch.readers.reading import Wanted
+from stepwatch.readers.log_files import Wanted
 from stepwatch.run import Run
 from stepwatch.sources import from_file, from_text
 

@@ -20,8 +20,8 @@ from tests.event_files import scalar, start
 from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
 from stepwatch.readers import READERS, collection
 from stepwatch.readers.collection import looks_like_log, runs_in, sniffs_of
-from stepwatch.readers.log_files import Log, logs_among
-from stepwatch.readers.reading import Wanted, read_all
+from stepwatch.readers.log_files import Log, Wanted, logs_among
+from stepwatch.readers.reading import read_all
 from stepwatch.sources import from_text
 
 BASE = Truth(max_iters=300, eval_interval=100)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.sources import normalise
-from stepwatch.sources.contents import LONGEST_HALF_LINE, Lines
 from stepwatch.sources.follow import GrowingFile, GrowingPipe, Piece
+from stepwatch.sources.stored import LONGEST_HALF_LINE, Lines
 
 
 class Nap:

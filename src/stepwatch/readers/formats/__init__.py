@@ -5,68 +5,66 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import NamedTuple
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader
 from stepwatch.sources import RECORD
 
-
-class Row(NamedTuple):
-    module: str
-    """Of this package; it holds the READER."""
-    certain: re.Pattern[bytes] | None = None
-    """What no other trainer writes: where a log begins with it, the other readers need not be loaded."""
-
-
 # Begins with a letter, which is searched for eight times as fast as the beginning of a line.
 _NANOGPT_LINE = rb"iter (?<=^iter )\d{1,12}: loss [\d.naif-]{1,16}(?: [A-Z]{1,8})?, time [\d.]{1,16}ms"
 
-# By name. Where two claim as many lines, the first wins.
-FORMATS: dict[str, Row] = {
-    "nanogpt": Row("nanogpt", certain=Pattern(rb"(?m)%b(?s:.*?)%b" % (_NANOGPT_LINE, _NANOGPT_LINE))),
-    "nanochat": Row("nanochat"),
-    "nanoswe": Row("nanoswe"),
-    "build-nanogpt": Row("build_nanogpt"),
-    "modded-nanogpt": Row("modded_nanogpt"),
-    "parameter-golf": Row("parameter_golf"),
-    "llm.c": Row("llm_c"),
-    "mingpt": Row("mingpt"),
-    "verl": Row("verl"),
-    "detectron2": Row("detectron2"),
-    "detectron2-json": Row("detectron2_metrics"),
-    "mmengine": Row("mmengine"),
-    "mmengine-json": Row("mmengine_json"),
-    "yolox": Row("yolox"),
-    "ultralytics": Row("ultralytics"),
-    "ultralytics-csv": Row("ultralytics_csv"),
-    "hf-trainer": Row("hf_trainer"),
-    "hf-notebook": Row("hf_notebook"),
-    "tqdm-loop": Row("tqdm_loop"),
-    "epoch-lines": Row("epoch_lines"),
-    "hf-state": Row("hf_state"),
-    "axolotl": Row("axolotl"),
-    "lightning": Row("lightning"),
-    "litgpt": Row("litgpt"),
-    "megatron": Row("megatron"),
-    "torchtitan": Row("torchtitan"),
-    "deepspeed": Row("deepspeed"),
-    "composer": Row("composer"),
-    "mlx-lm": Row("mlx_lm"),
-    "keras": Row("keras"),
-    "time-series-library": Row("time_series_library"),
-    "mindspore": Row("mindspore"),
-    "metric-logger": Row("metric_logger"),
-    "timm": Row("timm"),
-    "minimind": Row("minimind"),
-    "olmo": Row("olmo"),
-    "fairseq": Row("fairseq"),
-    "tensorboard": Row("tensorboard"),
-    "wandb": Row("wandb"),
-    "wandb-file": Row("wandb_file"),
-    "trackio": Row("trackio"),
-    "mlflow": Row("mlflow"),
-    "stepwatch": Row("recorder_file", certain=Pattern(rb"\A%b" % re.escape(RECORD))),
+# The module that holds the READER, by the name of the format. Where two claim as many lines, the first wins.
+FORMATS = {
+    "nanogpt": "nanogpt",
+    "nanochat": "nanochat",
+    "nanoswe": "nanoswe",
+    "build-nanogpt": "build_nanogpt",
+    "modded-nanogpt": "modded_nanogpt",
+    "parameter-golf": "parameter_golf",
+    "llm.c": "llm_c",
+    "mingpt": "mingpt",
+    "verl": "verl",
+    "detectron2": "detectron2",
+    "detectron2-json": "detectron2_metrics",
+    "mmengine": "mmengine",
+    "mmengine-json": "mmengine_json",
+    "yolox": "yolox",
+    "ultralytics": "ultralytics",
+    "ultralytics-csv": "ultralytics_csv",
+    "hf-trainer": "hf_trainer",
+    "hf-notebook": "hf_notebook",
+    "tqdm-loop": "tqdm_loop",
+    "epoch-lines": "epoch_lines",
+    "hf-state": "hf_state",
+    "axolotl": "axolotl",
+    "lightning": "lightning",
+    "litgpt": "litgpt",
+    "megatron": "megatron",
+    "torchtitan": "torchtitan",
+    "deepspeed": "deepspeed",
+    "composer": "composer",
+    "mlx-lm": "mlx_lm",
+    "keras": "keras",
+    "time-series-library": "time_series_library",
+    "mindspore": "mindspore",
+    "metric-logger": "metric_logger",
+    "timm": "timm",
+    "minimind": "minimind",
+    "olmo": "olmo",
+    "fairseq": "fairseq",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "wandb-file": "wandb_file",
+    "trackio": "trackio",
+    "mlflow": "mlflow",
+    "stepwatch": "recorder_file",
+}
+
+
+# What no other trainer writes: where a log begins with it, the other readers need not be loaded.
+CERTAIN = {
+    "nanogpt": Pattern(rb"(?m)%b(?s:.*?)%b" % (_NANOGPT_LINE, _NANOGPT_LINE)),
+    "stepwatch": Pattern(rb"\A%b" % re.escape(RECORD)),
 }
 
 
@@ -79,7 +77,7 @@ class Readers(MutableMapping[str, Reader]):
     def __getitem__(self, name: str) -> Reader:
         reader = self._readers[name]
         if reader is None:
-            reader = self._readers[name] = import_module(f"{__name__}.{FORMATS[name].module}").READER
+            reader = self._readers[name] = import_module(f"{__name__}.{FORMATS[name]}").READER
         return reader
 
     def __setitem__(self, name: str, reader: Reader) -> None:

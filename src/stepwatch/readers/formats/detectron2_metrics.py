@@ -70,7 +70,6 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         # Results of other evaluators stand alone; a row of a process that was interrupted has lost only its time.
         if any(result in letters for result in _RESULTS) or numbers.keys() == {"iteration"}:
             records.unplaced.append(Evaluation(line=line, at=int(iteration) + timed))
-    records.flush_rows()
 
 
 def finish(first_line: int, records: Records) -> None:

@@ -202,7 +202,6 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             lasting = all(isinstance(event, Fact) and event.name == _BUSY for event in told)
             if joined_until < index and lasting and not may_be_fault(line):
                 strange[kind] = told
-    records.flush_rows()
 
 
 def _read_together(block: Block, left: Ints, first_line: int, records: Records) -> Ints:

@@ -85,7 +85,6 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
         known = _read_line(line, index + first_line, records)
         if not known and (whole or index + 1 < len(block.starts)) and b'"step":' in line:
             records.add_unread(index + first_line, line[:LONGEST_LINE_KEPT].decode("utf-8", "replace"))
-    records.flush_rows()
 
 
 def finish(first_line: int, records: Records) -> None:

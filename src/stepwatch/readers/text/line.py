@@ -107,14 +107,8 @@ class Line:
 
     @cached_property
     def _patterns(self) -> list[_Pattern]:
-        """Of the statement, of the pieces that are needed, and of the others."""
-        pieces = [_Pattern("{any}" + piece) for piece in self.pieces]
-        return [_Pattern(self.statement), *sorted(pieces, key=lambda piece: not piece.has(self.needs))]
-
-    @cached_property
-    def _needed(self) -> int:
-        """How many of the pieces are needed, of which one has to be there."""
-        return sum(pattern.has(self.needs) for pattern in self._patterns)
+        """Of the statement, and of the pieces."""
+        return [_Pattern(self.statement, self.needs), *(_Pattern("{any}" + each, self.needs) for each in self.pieces)]
 
     def find(self, line: str) -> Found | None:
         """What the line says, from its beginning on; None where it is another one."""
@@ -140,28 +134,21 @@ class Line:
         return self._match(line) is not None
 
     def _match(self, line: str) -> list[tuple[_Pattern, re.Match[str]]] | None:
-        """The patterns that the line fits, that of the statement first."""
-        if self._text not in line:  # most lines of a log are none of most statements
-            return None
+        """The patterns that the line fits, that of the statement first; of the pieces that are needed one is there."""
         head, *others = self._patterns
         match = head.match(line)
         if match is None:
             return None
-        pieces = [(head, match)]
-        for place, other in enumerate(others, start=1):
-            piece = other.match(line, match.end())
-            if piece is not None:
-                pieces.append((other, piece))
-            if place == self._needed and len(pieces) == 1:
-                return None
-        return pieces
+        found = [(head, match)]
+        found += [(other, piece) for other in others if (piece := other.match(line, match.end())) is not None]
+        return found if not self.needs or any(pattern.is_needed for pattern, _ in found) else None
 
     # --- many lines -------------------------------------------------------------------------------------------
 
     @cached_property
     def marks(self) -> tuple[bytes, ...]:
         """Letters of which every such line has some."""
-        needed = [pattern.letters for pattern in self._patterns if pattern.has(self.needs)]
+        needed = [pattern.letters for pattern in self._patterns if pattern.is_needed]
         return self.marks_of_time or tuple(letters.encode() for letters in needed or [self._patterns[0].letters])
 
     @cached_property
@@ -170,20 +157,15 @@ class Line:
         return tuple(dict.fromkeys(pattern.mark.encode() for pattern in self._patterns if pattern.mark))
 
     @cached_property
-    def _text(self) -> str:
-        return self._patterns[0].letters
-
-    @cached_property
     def letters(self) -> bytes:
         """The longest letters that stand in every such line."""
-        return self._text.encode()
+        return self._patterns[0].letters.encode()
 
 
 class _Pattern:
     """A statement as a regular expression, with the fields and the letters in it."""
 
-    def __init__(self, statement: str) -> None:
-        self.statement = statement
+    def __init__(self, statement: str, needs: tuple[str, ...]) -> None:
         self.fields: list[Field] = []
         self._items: list[str | Field] = []  # of all such lines, in order: letters and fields
         tokens = list(_TOKEN.finditer(statement))
@@ -193,12 +175,29 @@ class _Pattern:
         self._pattern = Pattern(source, re.DOTALL)
         self.opens = self.fields[0] if statement.startswith("{any}") else None
         """What stands before the rest, where that is left open."""
+        self.is_needed = any(field.name in needs for field in self.fields)
+        runs: list[str | Field] = []  # the items with letters that follow on each other as one
+        for item in self._items:
+            if isinstance(item, str) and item and runs and isinstance(runs[-1], str) and runs[-1]:
+                runs[-1] += item
+            else:
+                runs.append(item)
+        self.letters = max((run for run in runs if isinstance(run, str)), key=len, default="")
+        """The longest that all such lines have."""
+        if not self.letters.strip():
+            raise ValueError(f"no letters that all such lines have in {statement!r}")
+        self.mark = ""
+        """The letters before the time, or behind it; empty where there is no time."""
+        for place, run in enumerate(runs):
+            if isinstance(run, Field) and run.name.startswith(_TIMES):
+                beside = [*runs[max(place - 1, 0) : place], *runs[place + 1 : place + 2]]
+                words = [each for each in beside if isinstance(each, str) and re.search(r"\w", each)]
+                self.mark = words[0] if words else self.letters
+                break
 
     def match(self, line: str, begin: int = 0) -> re.Match[str] | None:
+        """Most lines of a log are none of most statements: their letters are looked for first."""
         return self._pattern.match(line, begin) if self.letters in line else None
-
-    def has(self, names: tuple[str, ...]) -> bool:
-        return any(field.name in names for field in self.fields)
 
     def _sequence(self, tokens: list[re.Match[str]], at: int, depth: int = 0) -> tuple[str, int]:
         """The tokens up to the bracket that closes as an expression, and the place of that bracket."""
@@ -240,34 +239,6 @@ class _Pattern:
             opened = False
             at += 1
         return source, at
-
-    @cached_property
-    def _runs(self) -> list[str | Field]:
-        """The items with letters that follow on each other as one."""
-        runs: list[str | Field] = []
-        for item in self._items:
-            if isinstance(item, str) and item and runs and isinstance(runs[-1], str) and runs[-1]:
-                runs[-1] += item
-            else:
-                runs.append(item)
-        return runs
-
-    @cached_property
-    def letters(self) -> str:
-        letters = max((run for run in self._runs if isinstance(run, str)), key=len, default="")
-        if not letters.strip():
-            raise ValueError(f"no letters that all such lines have in {self.statement!r}")
-        return letters
-
-    @cached_property
-    def mark(self) -> str:
-        """The letters before the time, or behind it; empty where there is no time."""
-        for place, run in enumerate(self._runs):
-            if isinstance(run, Field) and run.name.startswith(_TIMES):
-                beside = [*self._runs[max(place - 1, 0) : place], *self._runs[place + 1 : place + 2]]
-                words = [each for each in beside if isinstance(each, str) and re.search(r"\w", each)]
-                return words[0] if words else self.letters
-        return ""
 
 
 def value_of(text: str, kind: str) -> float:

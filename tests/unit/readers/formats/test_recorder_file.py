@@ -16,7 +16,7 @@ from stepwatch.errors import NoIterations
 from stepwatch.readers import detect, read
 from stepwatch.readers.collection import runs_in
 from stepwatch.readers.following import LiveReader
-from stepwatch.readers.reading import Wanted
+from stepwatch.readers.log_files import Wanted
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_bytes, from_file, from_text
 from stepwatch.watch import Live

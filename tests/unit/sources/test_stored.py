@@ -20,8 +20,8 @@ from stepwatch.errors import NoIterations, TooLarge
 from stepwatch.presenters import View, render
 from stepwatch.readers import detect, read, records
 from stepwatch.readers.refusals import fault_of
-from stepwatch.sources import Source, contents, from_file, from_stdin
-from stepwatch.sources.contents import Stored
+from stepwatch.sources import Source, contents, from_file, from_stdin, stored
+from stepwatch.sources.stored import Stored
 
 LOG = a_log(Truth(max_iters=4000, log_interval=1, eval_interval=500, stall_share=0.01))
 OTHER = "".join(
@@ -43,10 +43,10 @@ DRESSES: dict[str, Callable[[str], bytes]] = {
 @pytest.fixture(autouse=True)
 def _everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "WHOLE_BYTES", 1000)
-    monkeypatch.setattr(contents, "BLOCK_BYTES", 3000)
-    monkeypatch.setattr(contents, "_FEW", 700)
-    monkeypatch.setattr(contents, "_LAST_LINES", 200)
-    monkeypatch.setattr(contents, "LONGEST_LINE", 20_000)
+    monkeypatch.setattr(stored, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(stored, "_FEW", 700)
+    monkeypatch.setattr(stored, "_LAST_LINES", 200)
+    monkeypatch.setattr(stored, "LONGEST_LINE", 20_000)
 
 
 def a_file(tmp_path: Path, data: bytes) -> Source:

@@ -160,7 +160,7 @@ class Recorder:
         """Keeps figures with the innermost phase that is open: loss=3.2 within a step."""
         inner = next((phase for phase in self.stopwatch.open_phases() if phase.kind not in PARTS_OF_STEP), None)
         if inner is None:
-            self.stopwatch.complain("note", "note() outside of a phase is not recorded")
+            self.stopwatch.trouble.say("note", "note() outside of a phase is not recorded")
         else:
             inner.note(*wrong, **notes)
 
@@ -205,7 +205,9 @@ class Recorder:
                 start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            self.stopwatch.complain("samples", f"the machine is not sampled ({error.strerror}): the training goes on")
+            self.stopwatch.trouble.say(
+                "samples", f"the machine is not sampled ({error.strerror}): the training goes on"
+            )
             return None
 
     def __enter__(self) -> Recorder:
@@ -219,7 +221,7 @@ class Recorder:
         if name.startswith("_"):
             raise AttributeError(name)
         near = difflib.get_close_matches(name, _PHASES, 1)
-        self.stopwatch.complain(name, f"the recorder has no {name}()" + (f"; {near[0]}() is meant?" if near else ""))
+        self.stopwatch.trouble.say(name, f"the recorder has no {name}()" + (f"; {near[0]}() is meant?" if near else ""))
         return lambda *_, **__: Phase(self.stopwatch, NOTHING, None, None)
 
     def _header(self, continued: bool) -> bytes:

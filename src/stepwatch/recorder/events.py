@@ -1,12 +1,14 @@
-"""Phases of a loop that belongs to a framework: only its events are heard, and some things begin without one.
+"""What the callbacks for frameworks share: the phases of a loop that we only hear of through events.
 
-What begins unheard began where the thing before it ended: that is the mark.
+Some things begin without an event. They began where the thing before them ended: that is the mark. Nothing is imported
+here: the framework brings torch.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, TypeVar
@@ -15,6 +17,31 @@ from stepwatch.recorder import Phase, Recorder
 from stepwatch.recorder.lines import Trouble
 
 F = TypeVar("F", bound=Callable[..., Any])
+FILE = "stepwatch.jsonl"
+
+
+class RecordingCallback:
+    """The options of a callback; without a path, it writes to stepwatch.jsonl in the framework's directory."""
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, tokens_per_step: int | None = None,
+        flops_per_step: float | None = None, rotate_bytes: int | None = None, samples: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._path, self._tokens_per_step = path, tokens_per_step
+        self._options: dict[str, Any] = {
+            "flops_per_step": flops_per_step,
+            "rotate_bytes": rotate_bytes,
+            "samples": samples,
+        }
+        self.trouble = Trouble()
+        self._events: Events | None = None
+
+    def recorder(self, directory: str, settings: Mapping[str, Any], **run: Any) -> Recorder:
+        """For a run that begins: its first_step, rank and world_size."""
+        path = os.path.join(directory, FILE) if self._path is None else self._path
+        plain = {name: value for name, value in settings.items() if value is not None}
+        return Recorder(path, plain, tokens_per_step=self._tokens_per_step, **self._options, **run)
 
 
 class Events:
@@ -83,3 +110,41 @@ def unfailing(event: F) -> F:
             trouble.say(event.__name__, f"{event.__name__} was not recorded: {type(error).__name__}: {error}")
 
     return heard  # type: ignore[return-value]
+
+
+# --- what a model of torch shows of itself without being run -----------------------------------------------------
+
+
+def n_params(model: Any) -> int | None:
+    """Parameters, each counted once; DeepSpeed keeps the size of those that it has put elsewhere."""
+    if model is None or not hasattr(model, "parameters"):
+        return None
+    return sum(int(getattr(weights, "ds_numel", None) or weights.numel()) for weights in model.parameters()) or None
+
+
+def dtype_of_weights(model: Any) -> str | None:
+    weights = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
+    return None if weights is None else str(weights.dtype).removeprefix("torch.")
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether it, or a part of it, went through torch.compile."""
+    parts = model.modules() if hasattr(model, "modules") else ()
+    return any(
+        type(part).__name__ == "OptimizedModule" or getattr(part, "_compiled_call_impl", None) is not None
+        for part in parts
+    )
+
+
+def plain_number(value: Any) -> float | None:
+    """A number, or that of a tensor which lies in this machine's own memory: no device is waited for."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    at_hand = getattr(getattr(value, "device", None), "type", None) == "cpu"
+    return float(value.item()) if at_hand and value.numel() == 1 else None
+
+
+def tokens_in(batch: Any) -> int | None:
+    """The tokens of a batch that says which of its tensors are tokens."""
+    tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    return int(tokens.numel()) if tokens is not None and hasattr(tokens, "numel") else None

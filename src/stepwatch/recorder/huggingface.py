@@ -19,39 +19,33 @@ from typing import Any
 from transformers import TrainerCallback
 
 from stepwatch.recorder import Recorder
-from stepwatch.recorder.events import Events, unfailing
-from stepwatch.recorder.lines import Trouble
-from stepwatch.recorder.models import dtype_of_weights, is_compiled, known, n_params
+from stepwatch.recorder.events import (
+    FILE,
+    Events,
+    RecordingCallback,
+    dtype_of_weights,
+    is_compiled,
+    n_params,
+    unfailing,
+)
 
-FILE = "stepwatch.jsonl"
+__all__ = ["FILE", "StepwatchCallback"]
 
 
-class StepwatchCallback(TrainerCallback):  # type: ignore[misc]
+class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[misc]
     """Writes where the time of a training goes; without a path, to stepwatch.jsonl in the output directory."""
 
-    def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, tokens_per_step: int | None = None,
-        flops_per_step: float | None = None, rotate_bytes: int | None = None, samples: bool = False,
-    ) -> None:  # fmt: skip
-        self._path, self._rotate_bytes, self._samples = path, rotate_bytes, samples
-        self._tokens_per_step, self._flops_per_step = tokens_per_step, flops_per_step
-        self.trouble = Trouble()
-        self._events: Events | None = None
-        self._tokens: _Tokens | None = None
-        self._step_ended: float | None = None
-        """A step that waits for its loss."""
+    _tokens: _Tokens | None = None
+    _step_ended: float | None = None
+    """A step that waits for its loss."""
 
     # --- the run ------------------------------------------------------------------------------------------------
 
     @unfailing
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         self._close()  # a training that the Trainer began again, with a smaller batch
-        recorder = Recorder(
-            os.path.join(args.output_dir, FILE) if self._path is None else self._path,
-            settings_of(args, state, model), tokens_per_step=self._tokens_per_step,
-            flops_per_step=self._flops_per_step, first_step=state.global_step, rank=args.process_index,
-            world_size=args.world_size, rotate_bytes=self._rotate_bytes, samples=self._samples,
-        )  # fmt: skip
+        run = {"first_step": state.global_step, "rank": args.process_index, "world_size": args.world_size}
+        recorder = self.recorder(args.output_dir, settings_of(args, state, model), **run)
         self._tokens = _Tokens(recorder, state, model) if self._tokens_per_step is None else None
         self._events = Events(recorder)
 
@@ -199,7 +193,7 @@ def losses_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def settings_of(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """The Trainer's arguments by our names; as in nanoGPT, accumulation counts the micro-steps of all ranks."""
     evaluates = getattr(args, "eval_strategy", None) or getattr(args, "evaluation_strategy", None)
-    return known({
+    return {
         "batch_size": args.train_batch_size,
         "gradient_accumulation_steps": args.gradient_accumulation_steps * args.world_size,
         "max_iters": state.max_steps if state.max_steps > 0 else None,
@@ -211,7 +205,7 @@ def settings_of(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "activation_checkpointing": bool(args.gradient_checkpointing),
         "world_size": args.world_size,
         "n_params": n_params(model),
-    })  # fmt: skip
+    }
 
 
 def _interval(strategy: Any, state: Any, args: Any, name: str) -> int | None:

@@ -14,17 +14,23 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from stepwatch.recorder import Recorder
-from stepwatch.recorder.events import Events, unfailing
-from stepwatch.recorder.lines import Trouble
-from stepwatch.recorder.models import dtype_of_weights, is_compiled, known, n_params, plain_number, tokens_in
+from stepwatch.recorder.events import (
+    FILE,
+    Events,
+    RecordingCallback,
+    dtype_of_weights,
+    is_compiled,
+    n_params,
+    plain_number,
+    tokens_in,
+    unfailing,
+)
 
 if TYPE_CHECKING or "pytorch_lightning" not in sys.modules or "lightning.pytorch" in sys.modules:
     try:
@@ -34,39 +40,27 @@ if TYPE_CHECKING or "pytorch_lightning" not in sys.modules or "lightning.pytorch
 else:
     from pytorch_lightning import Callback
 
-FILE = "stepwatch.jsonl"
+__all__ = ["FILE", "StepwatchCallback"]
+
 _FETCH = "train_dataloader_next"  # what the profiler calls the wait for a batch
 _LOSSES = ("val_loss", "val/loss", "valid_loss", "valid/loss", "validation_loss", "eval_loss")
 
 
-class StepwatchCallback(Callback):  # type: ignore[misc]
+class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
     """Writes where the time of a training goes; without a path, to stepwatch.jsonl in the root directory."""
 
-    def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, tokens_per_step: int | None = None,
-        flops_per_step: float | None = None, rotate_bytes: int | None = None, samples: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self._path, self._rotate_bytes, self._samples = path, rotate_bytes, samples
-        self._tokens_per_step, self._flops_per_step = tokens_per_step, flops_per_step
-        self.trouble = Trouble()
-        self._events: Events | None = None
-        self._undo: list[Callable[[], None]] = []
-        self._steps_done = self._tokens = 0
-        self._waiting_since: float | None = None
-        self._data_s = 0.0
+    _undo: Sequence[Callable[[], None]] = ()
+    _steps_done = _tokens = 0
+    _waiting_since: float | None = None
+    _data_s = 0.0
 
     # --- the run ------------------------------------------------------------------------------------------------
 
     @unfailing
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._close()
-        path = os.path.join(trainer.default_root_dir, FILE) if self._path is None else self._path
-        recorder = Recorder(
-            path, settings_of(trainer, pl_module), tokens_per_step=self._tokens_per_step,
-            flops_per_step=self._flops_per_step, first_step=trainer.global_step, rank=trainer.global_rank,
-            world_size=trainer.world_size, rotate_bytes=self._rotate_bytes, samples=self._samples,
-        )  # fmt: skip
+        run = {"first_step": trainer.global_step, "rank": trainer.global_rank, "world_size": trainer.world_size}
+        recorder = self.recorder(trainer.default_root_dir, settings_of(trainer, pl_module), **run)
         self._steps_done, self._tokens, self._data_s, self._waiting_since = trainer.global_step, 0, 0.0, None
         self._undo = [
             _stand_before(trainer.profiler, "start", self._hear_start),
@@ -87,7 +81,7 @@ class StepwatchCallback(Callback):  # type: ignore[misc]
 
     def _close(self) -> None:
         events, self._events = self._events, None
-        undo, self._undo = self._undo, []
+        undo, self._undo = self._undo, ()
         for give_back in undo:
             give_back()
         if events is not None:
@@ -154,38 +148,32 @@ class StepwatchCallback(Callback):  # type: ignore[misc]
 
     # --- what there is no event for -----------------------------------------------------------------------------
 
-    def _hear_start(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(action_name: str) -> Any:
-            if action_name.endswith(_FETCH) and self._waiting_since is None:
-                self._waiting_since = perf_counter()
-            return start(action_name)
+    def _hear_start(self, action_name: str) -> None:
+        if action_name.endswith(_FETCH) and self._waiting_since is None:
+            self._waiting_since = perf_counter()
 
-        return heard
+    def _hear_stop(self, action_name: str) -> None:
+        if action_name.endswith(_FETCH) and self._waiting_since is not None:
+            self._data_s += perf_counter() - self._waiting_since
+            self._waiting_since = None
 
-    def _hear_stop(self, stop: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(action_name: str) -> Any:
-            if action_name.endswith(_FETCH) and self._waiting_since is not None:
-                self._data_s += perf_counter() - self._waiting_since
-                self._waiting_since = None
-            return stop(action_name)
-
-        return heard
-
-    def _hear_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(*args: Any, **named: Any) -> Any:
-            path = args[0] if args else named.get("filepath")
-            with self._events.checkpoint(path) if self._events is not None else nullcontext():
-                return save(*args, **named)
-
-        return heard
+    def _hear_save(self, *args: Any, **named: Any) -> AbstractContextManager[None] | None:
+        path = args[0] if args else named.get("filepath")
+        return self._events.checkpoint(path) if self._events is not None else None
 
 
 def _stand_before(
-    owner: Any, name: str, hear: Callable[[Callable[..., Any]], Callable[..., Any]]
+    owner: Any, name: str, hear: Callable[..., AbstractContextManager[None] | None]
 ) -> Callable[[], None]:
-    """Puts what hears in the place of one object's method; the answer gives the place back."""
+    """Each call of one object's method is heard first, and happens inside what that returns; the answer undoes it."""
     original, own = getattr(owner, name), name in vars(owner)
-    setattr(owner, name, functools.wraps(original)(hear(original)))
+
+    @functools.wraps(original)
+    def heard(*args: Any, **named: Any) -> Any:
+        with hear(*args, **named) or nullcontext():
+            return original(*args, **named)
+
+    setattr(owner, name, heard)
     return functools.partial(setattr, owner, name, original) if own else functools.partial(delattr, owner, name)
 
 
@@ -213,7 +201,7 @@ def settings_of(trainer: Any, module: Any) -> dict[str, Any]:
         dtype: str | None = "bfloat16"
     else:
         dtype = "float16" if precision.startswith("16") else dtype_of_weights(module)
-    return known({
+    return {
         "batch_size": size if isinstance(size, int) else None,
         "gradient_accumulation_steps": trainer.accumulate_grad_batches * trainer.world_size,
         "max_iters": last,
@@ -223,4 +211,4 @@ def settings_of(trainer: Any, module: Any) -> dict[str, Any]:
         "compile": getattr(module, "_compiler_ctx", None) is not None or is_compiled(module),
         "world_size": trainer.world_size,
         "n_params": n_params(module),
-    })  # fmt: skip
+    }

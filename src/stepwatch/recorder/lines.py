@@ -17,7 +17,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter, time
 
 from stepwatch.platforms import WITHOUT_WAITING, claim
@@ -80,7 +80,7 @@ class Lines:
     def _write(self, line: bytes, now: float) -> None:
         """`now` is perf_counter's before: a write that takes long is the last that the training waits for."""
         try:
-            if (self._lost or self._torn) and not self._told_of_loss():
+            if (self._lost or self._torn) and not self._reports_loss():
                 self._lost += 1
                 return
             write = self._os_write  # by a name of its own: the call of an attribute takes longer
@@ -104,12 +104,11 @@ class Lines:
         elif self._closed:
             self._trouble.say("closed", f"{self.path} is closed: nothing more is recorded")
 
-    def _told_of_loss(self) -> bool:
+    def _reports_loss(self) -> bool:
         """Ends a torn line and says how many are missing. Whole or not at all: else the next would be glued to it."""
-        told = b'{"lost":%d,"t":%.6f}\n' % (self._lost, time()) if self._lost else b""
-        told = b"\n" + told if self._torn else told
-        written = self._os_write(self._descriptor, told)
-        if written != len(told):
+        line = b'{"lost":%d,"t":%.6f}\n' % (self._lost, time()) if self._lost else b""
+        line = b"\n" + line if self._torn else line
+        if self._os_write(self._descriptor, line) != len(line):
             self._torn = True
             return False
         self._lost, self._torn = 0, False
@@ -122,8 +121,10 @@ class Lines:
             folder = os.path.dirname(self.path)
             if folder:
                 os.makedirs(folder, exist_ok=True)
-            for path in _names(self.path):
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | WITHOUT_WAITING
+            stem, suffix = os.path.splitext(self.path)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | WITHOUT_WAITING
+            for number in itertools.count(1):  # run-2.jsonl, …: with a dot it would look like a piece of the first
+                path = self.path if number == 1 else f"{stem}-{number}{suffix}"
                 self._descriptor = os.open(path, flags, 0o666)
                 if claim(self._descriptor):
                     break
@@ -168,27 +169,22 @@ class Lines:
         full = self._rotate_bytes is not None and not moved and state.st_size >= self._rotate_bytes
         if self._rotate_bytes is not None and not moved:
             self._until_look = min(_LOOKS_EVERY_BYTES, max(self._rotate_bytes - state.st_size, 0))
-        if moved or full:
-            self._shut()  # Windows renames no file that is open
-            moved = moved or self._put_aside()
-            self._open()
+        if not moved and not full:
+            return
+        self._shut()  # Windows renames no file that is open
+        if full:  # run.jsonl becomes run.jsonl.1, that becomes .2, as logrotate does; nothing is removed
+            last = next(number for number in itertools.count(1) if not os.path.exists(f"{self.path}.{number}"))
+            try:
+                for number in range(last, 1, -1):
+                    os.rename(f"{self.path}.{number - 1}", f"{self.path}.{number}")
+                os.rename(self.path, f"{self.path}.1")
+                moved = True
+            except OSError as error:
+                self._rotate_bytes = None
+                self._trouble.say("rotate", f"{self.path} cannot be put aside ({error.strerror}): it goes on growing")
+        self._open()
         if moved:
             self._begin(continued=True)
-
-    def _put_aside(self) -> bool:
-        """run.jsonl becomes run.jsonl.1, that becomes .2, as logrotate does; nothing is removed."""
-        last = 1
-        while os.path.exists(f"{self.path}.{last}"):
-            last += 1
-        try:
-            for number in range(last, 1, -1):
-                os.rename(f"{self.path}.{number - 1}", f"{self.path}.{number}")
-            os.rename(self.path, f"{self.path}.1")
-        except OSError as error:
-            self._rotate_bytes = None
-            self._trouble.say("rotate", f"{self.path} cannot be put aside ({error.strerror}): it goes on growing")
-            return False
-        return True
 
     def leave_to_parent(self) -> None:
         """In a process that was forked: what it would write, the other one writes."""
@@ -198,40 +194,32 @@ class Lines:
     # --- a slow disk --------------------------------------------------------------------------------------------
 
     def _go_behind(self) -> None:
+        """From now on a thread writes, and the training only hands over its lines."""
         self._trouble.say("slow", f"{self.path} is slow to write: lines follow behind, and a kill may lose some")
-        self._behind = queue.SimpleQueue()
-        self.append = self._append_behind
-        self._thread = threading.Thread(
-            target=self._write_behind, args=(self._behind,), name="stepwatch-recorder", daemon=True
-        )
+        lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+        def append(line: bytes, _: float) -> None:
+            if lines.qsize() < 100_000:
+                lines.put(line)
+            else:
+                self._trouble.say("behind", f"{self.path} is too slow to write: lines are left out")
+
+        def write() -> None:
+            while (line := lines.get()) is not None:
+                self._write(line, math.inf)
+
+        self._behind, self.append = lines, append
+        self._thread = threading.Thread(target=write, name="stepwatch-recorder", daemon=True)
         self._thread.start()
-
-    def _append_behind(self, line: bytes, _: float) -> None:
-        if self._behind is not None and self._behind.qsize() < 100_000:  # lines
-            self._behind.put(line)
-        else:
-            self._trouble.say("behind", f"{self.path} is too slow to write: lines are left out")
-
-    def _write_behind(self, lines: queue.SimpleQueue[bytes | None]) -> None:
-        while (line := lines.get()) is not None:
-            self._write(line, math.inf)
-
-
-def _names(path: str) -> Iterator[str]:
-    """run.jsonl, else run-2.jsonl, run-3.jsonl, …; with a dot they would look like pieces of the first."""
-    yield path
-    stem, suffix = os.path.splitext(path)
-    for number in itertools.count(2):
-        yield f"{stem}-{number}{suffix}"
 
 
 _all: weakref.WeakSet[Lines] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def leave_all_to_parent() -> None:
     for lines in list(_all):
         lines.leave_to_parent()
 
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=leave_all_to_parent)

@@ -49,12 +49,14 @@ class Phase:
     def note(self, *wrong: Any, **notes: Any) -> None:
         """Keeps figures with the phase, for example loss=3.2. A tensor is not asked for its value: that would wait."""
         if wrong:
-            self.watch.complain("note", "note() takes names and values: note(loss=3.2)")
+            self.watch.trouble.say("note", "note() takes names and values: note(loss=3.2)")
         self.notes = notes if self.notes is None else {**self.notes, **notes}
 
     def __enter__(self) -> Phase:
         if self.open:  # the same object once more, as when it is kept in a variable
-            return self._enter_again()
+            inner = Phase(self.watch, self.kind, self.number, None)
+            self._again = (*(self._again or ()), inner)
+            return inner.__enter__()
         self.open = True
         watch = self.watch
         if get_ident() == watch.thread or watch.begins_loop(self):
@@ -92,11 +94,13 @@ class Phase:
                 self.others_s = 0.0
                 self.open = None
             elif self._again is not None:
-                self._leave_again(kind)
+                *again, inner = self._again
+                self._again = tuple(again) or None
+                inner.__exit__(kind, None, None)
             else:
                 watch.leave(self, ended, kind is None or kind is GeneratorExit)
         except Exception as error:
-            watch.complain("leave", f"a {self.kind} was not recorded: {error}")
+            watch.trouble.say("leave", f"a {self.kind} was not recorded: {error}")
 
     def renew(self) -> None:
         """What is left may be entered again, by whoever kept it, and begins again."""
@@ -120,13 +124,3 @@ class Phase:
                 return function(*args, **named)
 
         return timed  # type: ignore[return-value]
-
-    def _leave_again(self, kind: type[BaseException] | None) -> None:
-        *again, inner = self._again or ()
-        self._again = tuple(again) or None
-        inner.__exit__(kind, None, None)
-
-    def _enter_again(self) -> Phase:
-        inner = Phase(self.watch, self.kind, self.number, None)
-        self._again = (*(self._again or ()), inner)
-        return inner.__enter__()

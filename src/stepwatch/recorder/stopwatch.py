@@ -1,28 +1,70 @@
-"""What is open, how long it took, and the line of it.
+"""Which phases are open, how long they took, and their lines.
 
-Apart from the Recorder, whose answer to any name costs each look at one of its own: here these are the training's time.
+This is not in the Recorder, since its __getattr__ makes each look at its own attributes slower, and the time here is
+the training's.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from threading import get_ident
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
-from stepwatch.recorder.device import Device, cuda_in_use
 from stepwatch.recorder.header import line_of
 from stepwatch.recorder.lines import Lines, Trouble
-from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, Phase
+from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, STEP, Phase
 
 _STEPS_TO_FIND_CUDA = 100
 _LAST = ("t", "s", "step", "eval")  # names a note may not take
 # Times since 1970 are written in two pieces: more than 15 digits make the formatting of a float slow.
 _PIECE_S, _LONGEST_S = 100_000, 99_999.999999
 _LINES = {kind: b'{"%b":%%d,"s":%%.6f,"t":%%b%%012.6f%%b' % kind.encode() for kind in (EVALUATION, CHECKPOINT, COMPILE)}
+
+
+class Event(Protocol):
+    """What we use of torch.cuda.Event."""
+
+    def record(self) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_time(self, end: Any, /) -> float: ...
+
+
+class Device:
+    """Pairs of events around the steps, read once the device has passed them: a step or two later."""
+
+    def __init__(self) -> None:
+        self._idle: list[Event] = []
+        self._pending: deque[tuple[int, Event, Event]] = deque()
+
+    def mark(self) -> Event:
+        """An event at this place of the stream."""
+        event = self._idle.pop() if self._idle else self.new_event()
+        event.record()
+        return event
+
+    def new_event(self) -> Event:
+        event: Event = sys.modules["torch"].cuda.Event(enable_timing=True)
+        return event
+
+    def passed(self, step: int, begin: Event, end: Event) -> None:
+        self._pending.append((step, begin, end))
+        if len(self._pending) > 64:  # events that the card has not reached yet
+            self._idle.extend(self._pending.popleft()[1:])
+
+    def finished(self) -> list[tuple[int, float]]:
+        """Step and seconds of those the device is done with."""
+        done = []
+        while self._pending and self._pending[0][2].query():
+            step, begin, end = self._pending.popleft()
+            done.append((step, begin.elapsed_time(end) * 1e-3))  # from milliseconds
+            self._idle += [begin, end]
+        return done
 
 
 class Stopwatch:
@@ -49,23 +91,35 @@ class Stopwatch:
         self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
 
     def leave(self, phase: Phase, ended: float, whole: bool) -> None:
-        """Records a phase that is over, and tells the phase around it what is not its own."""
+        """Records a phase that is over, and takes off the phase around it what is not its own time."""
         kind, outer = phase.kind, phase.outer
         if self.inner is phase:
             self.inner = outer
-        elif not self._taken_out(phase):
+        elif not self._takes_out(phase):
             return
         own = ended - phase.begun - phase.others_s
-        if outer is not None and kind not in PARTS_OF_STEP:
-            if any(around.kind is kind for around in outer.and_around()):
-                self._join(phase, outer)
-                whole = False
+        if phase.is_part:  # of the phase around it; between the phases, of the step that follows
+            around: Phase | Stopwatch = self if outer is None else outer
+            if kind is DATA:
+                around.data_s += own
             else:
+                around.wait_s += own
+            if outer is None:
+                self.parts_wait = True
+            else:
+                outer.others_s += phase.others_s
+        elif outer is not None and (same := next((one for one in outer.and_around() if one.kind is kind), None)):
+            # Inside one of its kind it is part of that, with its notes; only what lies between is taken off.
+            if phase.notes:
+                same.note(**phase.notes)
+            outer.others_s += phase.others_s
+            outer.data_s += phase.data_s
+            outer.wait_s += phase.wait_s
+        else:
+            if outer is not None:
                 outer.others_s += own + phase.others_s
-        if phase.is_part:
-            self._add_part(phase, own)
-        elif whole:
-            self.record(phase, own, ended, perf_counter())  # a callback may hear of the end only later
+            if whole:
+                self.record(phase, own, ended, perf_counter())  # a callback may hear of the end only later
         phase.renew()
 
     def record(self, phase: Phase, own: float, ended: float, now: float) -> None:
@@ -75,10 +129,15 @@ class Stopwatch:
         rest = b"}\n" if notes is None else self._noted(notes)
         t = ended - self._piece_begun
         if not 0.0 <= t <= _LONGEST_S:
-            t = self._begin_piece(ended)
+            # A new piece. Without a clock it is 1970: no leading zero. A last microsecond that would be rounded up into
+            # the next piece is left out.
+            pieces = max(int((self.epoch + ended) // _PIECE_S), 1)
+            self._piece, self._piece_begun = b"%d" % pieces, pieces * _PIECE_S - self.epoch
+            t = min(max(ended - self._piece_begun, 0.0), _LONGEST_S)
         if phase.kind is not STEP:
             if phase.kind is not NOTHING:
-                at = self.next if phase.outer is None else self._step_around(phase)
+                inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
+                at = self.next if inside is None else inside
                 append(_LINES[phase.kind] % (at, own, self._piece, t, rest), now)
             return
         number = self.next if phase.number is None else phase.number
@@ -102,63 +161,36 @@ class Stopwatch:
                 self.device.passed(number, phase.event, event)
                 self.write_device_times()
 
-    def _begin_piece(self, ended: float) -> float:
-        """The seconds of this piece; a last microsecond that would be rounded up into the next is left out."""
-        pieces = max(int((self.epoch + ended) // _PIECE_S), 1)  # a machine without a clock is in 1970: no leading zero
-        self._piece, self._piece_begun = b"%d" % pieces, pieces * _PIECE_S - self.epoch
-        return min(max(ended - self._piece_begun, 0.0), _LONGEST_S)
-
     def checked(self, number: Any) -> int | None:
         try:
             return operator.index(number)
         except TypeError:
-            self.complain("step", f"step() takes a number, not {number!r:.40}")
+            self.trouble.say("step", f"step() takes a number, not {number!r:.40}")
             return None
-
-    def complain(self, kind: str, text: str) -> None:
-        self.trouble.say(kind, text)
 
     def open_phases(self) -> Iterator[Phase]:
         return self.inner.and_around() if self.inner is not None else iter(())
 
-    def _taken_out(self, phase: Phase) -> bool:
-        """Phases that were entered later and never left, as after a caught exception, go with it."""
+    def _takes_out(self, phase: Phase) -> bool:
+        """Whether a phase that is not the innermost is recorded.
+
+        Phases that were entered later and never left, as after a caught exception, go with it. One of another thread
+        runs beside the loop, which does not wait for it.
+        """
         was_open, phase.open = phase.open, False
         if get_ident() != self.thread:
-            self._write_from_aside(phase, perf_counter() - phase.begun)
+            if phase.kind is CHECKPOINT:
+                path, elapsed = (phase.notes or {}).get("path"), perf_counter() - phase.begun
+                self.write_save(self.next, waited_s=0.0, background_s=elapsed, path=path)
+            elif not phase.is_part:
+                self.trouble.say("thread", f"a {phase.kind} in another thread than the loop's is not recorded")
             return False
         if not was_open or phase not in self.open_phases():
-            self.complain("order", f"a {phase.kind} was left that was not entered, or after the phase around it")
+            self.trouble.say("order", f"a {phase.kind} was left that was not entered, or after the phase around it")
             return False
-        self.complain("order", f"a phase inside a {phase.kind} did not end")
+        self.trouble.say("order", f"a phase inside a {phase.kind} did not end")
         self.inner = phase.outer
         return True
-
-    def _join(self, inner: Phase, around: Phase) -> None:
-        """A phase inside one of its kind is part of that, with its notes; only what lies between is taken off it."""
-        outer = next(outer for outer in around.and_around() if outer.kind == inner.kind)
-        if inner.notes:
-            outer.note(**inner.notes)
-        around.others_s += inner.others_s
-        around.data_s += inner.data_s
-        around.wait_s += inner.wait_s
-
-    def _add_part(self, phase: Phase, own: float) -> None:
-        """To the phase around it; between the phases, to the step that follows."""
-        around: Phase | Stopwatch = self
-        if phase.outer is not None:
-            around = phase.outer
-            phase.outer.others_s += phase.others_s
-        else:
-            self.parts_wait = True
-        if phase.kind is DATA:
-            around.data_s += own
-        else:
-            around.wait_s += own
-
-    def _step_around(self, phase: Phase) -> int:
-        inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
-        return self.next if inside is None else inside
 
     def _noted(self, notes: dict[str, Any]) -> bytes:
         """The rest of a line. The usual notes are finite numbers and plain words, and need no encoder."""
@@ -185,19 +217,11 @@ class Stopwatch:
         }
         left_out = [name for name in notes if name not in plain and notes[name] is not None]
         if left_out:
-            self.complain(
+            self.trouble.say(
                 "value", f"{left_out[0]} is not a plain number and is not recorded: use .item() where it is due"
             )
         self._forms |= {name: b',"%b":%%a%%b' % name.encode() for name in plain if name.isidentifier()}
         return b"," + line_of(plain)[1:] if plain else b"}\n"
-
-    def _write_from_aside(self, phase: Phase, elapsed: float) -> None:
-        """A phase of another thread runs beside the loop, which does not wait for it."""
-        if phase.kind is CHECKPOINT:
-            path = (phase.notes or {}).get("path")
-            self.write_save(self.next, waited_s=0.0, background_s=elapsed, path=path)
-        elif phase.kind not in PARTS_OF_STEP:
-            self.complain("thread", f"a {phase.kind} in another thread than the loop's is not recorded")
 
     # --- the device ---------------------------------------------------------------------------------------------
 
@@ -212,7 +236,11 @@ class Stopwatch:
         """Looks for CUDA in the first steps, until the training has begun to use it."""
         if self.device is None:
             self._tries -= 1
-            self.device = Device() if cuda_in_use() else None
+            torch = sys.modules.get("torch")  # asking it never begins to use CUDA
+            try:
+                self.device = Device() if torch is not None and torch.cuda.is_initialized() else None
+            except Exception:
+                self.device = None
             self.asks_device = self.device is not None or self._tries > 0
         step.event = self._mark()
 
@@ -232,7 +260,7 @@ class Stopwatch:
 
     def _no_device(self, error: Exception) -> None:
         self.device, self.asks_device = None, False
-        self.complain("device", f"the device's own times cannot be had: {error}")
+        self.trouble.say("device", f"the device's own times cannot be had: {error}")
 
     # --- lines --------------------------------------------------------------------------------------------------
 

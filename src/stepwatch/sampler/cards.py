@@ -1,16 +1,28 @@
-"""The cards of this machine, as their drivers report them now."""
+"""The cards of this machine, as their drivers report them now: NVIDIA's by NVML, AMD's by the files of the kernel."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus.driver import Device, DriverLibrary, Sensors
 from stepwatch.gpus.formula import plain_name
-from stepwatch.sampler.amd import AmdCards
 from stepwatch.sampler.host import processor_of
 from stepwatch.samples import slowed_by
+
+# Of AMD's cards, docs.kernel.org/gpu/amdgpu/thermal.html: the first file that is there, and what to multiply it by.
+_FILES: Mapping[str, tuple[tuple[str, ...], float]] = {
+    "utilisation": (("gpu_busy_percent",), 0.01),
+    "memory_used_bytes": (("mem_info_vram_used",), 1.0),
+    "memory_total_bytes": (("mem_info_vram_total",), 1.0),
+    "sm_clock_hz": (("hwmon/hwmon*/freq1_input",), 1.0),
+    "power_w": (("hwmon/hwmon*/power1_average", "hwmon/hwmon*/power1_input"), 1e-6),
+    "power_limit_w": (("hwmon/hwmon*/power1_cap",), 1e-6),
+    "temperature_c": (("hwmon/hwmon*/temp1_input",), 1e-3),
+}
 
 
 class Cards:
@@ -68,3 +80,37 @@ class Cards:
             "far": far,
         }
         return {name: float(value) for name, value in figures.items() if value is not None}
+
+
+class AmdCards:
+    """None where the kernel has no such driver. To start rocm-smi, which reads the same files, would cost too much."""
+
+    def __init__(self, root: str = "/sys/class/drm") -> None:
+        places = [place for place in Path(root).glob("card*/device") if (place / "gpu_busy_percent").exists()]
+        places.sort(key=lambda place: int(re.sub(r"\D", "", place.parent.name) or 0))
+        self.names = tuple(_text(place / "product_name") or "AMD" for place in places)
+        self._cards = []
+        for place in places:
+            files = {}
+            for name, (patterns, unit) in _FILES.items():
+                found = next((file for pattern in patterns for file in sorted(place.glob(pattern))), None)
+                if found is not None:
+                    files[name] = found, unit
+            # The levels of the clock, lowest first: "2: 2482Mhz *".
+            levels = re.findall(r"(\d+)Mhz", _text(place / "pp_dpm_sclk"), re.IGNORECASE)
+            self._cards.append((files, {"max_sm_clock_hz": max(map(float, levels)) * 1e6} if levels else {}))
+
+    def read(self) -> list[dict[str, float]]:
+        found = []
+        for files, fixed in self._cards:
+            texts = ((name, _text(file), unit) for name, (file, unit) in files.items())
+            found.append(fixed | {name: float(text) * unit for name, text, unit in texts if text.isdecimal()})
+        return found
+
+
+def _text(file: Path) -> str:
+    """Nothing where it cannot be read, as of a card that sleeps."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

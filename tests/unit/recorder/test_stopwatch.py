@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwatch.recorder import Recorder, lines, phase, stopwatch
-from stepwatch.recorder.device import Device
 from stepwatch.recorder.lines import Lines, Trouble
+from stepwatch.recorder.stopwatch import Device
 
 
 class Clock:

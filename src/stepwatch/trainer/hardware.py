@@ -84,14 +84,19 @@ def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
     """What the config says, else the best that is there. Each rank of one machine has its own card."""
     device = _device(config.device, local_rank)
     if device.type != "cuda":
-        remarks: tuple[str, ...] = ()
+        remarks: list[str] = []
         if config.dtype not in (None, "float32"):
-            remarks = (f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does",)
+            remarks.append(f"dtype {config.dtype} is for CUDA cards: float32 here, as nanoGPT does")
+        peak = None
         if device.type == "cpu":
-            remarks += tuple(filter(None, (crowded(torch.get_num_threads()),)))
+            remarks += filter(None, [crowded(torch.get_num_threads())])
+            card, _ = processor(Origin.DRIVER)
+            known = card.calibration  # by `stepwatch calibrate`, with as many threads and while nothing else ran
+            usable = known is not None and known.threads == torch.get_num_threads() and not known.is_busy
+            peak = card.fp32_flops if usable else None
         return Device(
-            device=device, dtype="float32", compile=bool(config.compile), name=device.type,
-            peak_flops=_measured_peak() if device.type == "cpu" else None, remarks=remarks,
+            device=device, dtype="float32", compile=bool(config.compile), name=device.type, peak_flops=peak,
+            remarks=tuple(remarks),
         )  # fmt: skip
     properties = torch.cuda.get_device_properties(device)
     capability = (properties.major, properties.minor)
@@ -132,13 +137,6 @@ def crowded(threads: int) -> str | None:
         f"{threads} threads that wait for each other share {processors} processors with other programs "
         f"(load {load:.1f}): OMP_NUM_THREADS={max(1, round(processors - load))} may be faster"
     )
-
-
-def _measured_peak() -> float | None:
-    """Of this processor with as many threads, as `stepwatch calibrate` found it while nothing else ran."""
-    card, _ = processor(Origin.DRIVER)
-    known = card.calibration
-    return card.fp32_flops if known and known.threads == torch.get_num_threads() and not known.is_busy else None
 
 
 def _peak(name: str, vram_bytes: float, sm_count: int, dtype: str) -> float | None:

@@ -10,7 +10,9 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -101,7 +103,7 @@ def calibrate(
     torch.manual_seed(0)
     timer = Timer(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
     told(Message("torch.save"))
-    before, load = _waited_and_ran_s(), _load()
+    before, load = _waited_and_ran_s(), (load_average() or 0.0) / usable_cores()
     saved = saving(timer, directory, device)  # first what may fail
     told(Message("matrix products, memory, launches"))
     figures, curves = ceilings(timer, device)
@@ -115,6 +117,9 @@ def calibrate(
     if compiles:
         told(Message("torch.compile"))
         figures |= compiling(timer, device)
+    driver = None
+    with suppress(UnknownGpu):
+        driver = this_card().driver_version if device == "cuda" else None
     memory = torch.cuda.get_device_properties(0).total_memory if device == "cuda" else None
     return Calibration(
         device=device,
@@ -124,7 +129,7 @@ def calibrate(
         threads=torch.get_num_threads(),
         memory_bytes=float(memory) if memory is not None else physical_memory_bytes(),
         torch=str(torch.__version__),
-        driver=_driver() if device == "cuda" else None,
+        driver=driver,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         figures=figures,
         curves=curves,
@@ -140,11 +145,6 @@ def waiting(before: tuple[float, float] | None, load: float) -> float:
     if before is None or now is None or now[1] <= before[1]:
         return 1.0 + load
     return 1.0 + max(now[0] - before[0], 0.0) / (now[1] - before[1])
-
-
-def _load() -> float:
-    """The load of the last minute on each processor, where the system shows it."""
-    return (load_average() or 0.0) / usable_cores()
 
 
 def _waited_and_ran_s() -> tuple[float, float] | None:
@@ -164,13 +164,6 @@ def _device(name: str | None) -> str:
             Message("torch finds no CUDA card in this machine"), Message("leave --device out, or give --device cpu")
         )
     return name
-
-
-def _driver() -> str | None:
-    try:
-        return this_card().driver_version
-    except UnknownGpu:
-        return None
 
 
 # --- ceilings ---------------------------------------------------------------------------------------------------
@@ -217,17 +210,11 @@ def matmul_curve(timer: Timer, device: str, dtype: str) -> Curve | None:
 
 def part_curves(timer: Timer) -> dict[str, Curve]:
     """Each part over its sizes: the forward pass, as in an evaluation, and both passes, as in a step."""
-
-    def flash(positions: int, head_size: int) -> parts.Pair:
-        return parts.attention(positions, head_size, sequences=SEQUENCES)
-
-    def scores(positions: int, head_size: int) -> parts.Pair:
-        return parts.attention(positions, head_size, sequences=SEQUENCES, dropout=0.1)
-
+    flash = partial(parts.attention, sequences=SEQUENCES)
     return {
         **_pair_curves(timer, "layer", LAYER, parts.layer),
         **_pair_curves(timer, "attention", ATTENTION, flash),
-        **_pair_curves(timer, "scores", SCORES, scores),
+        **_pair_curves(timer, "scores", SCORES, partial(flash, dropout=0.1)),
         **_pair_curves(timer, "head", HEAD, parts.head),
         **_pair_curves(timer, "embedding", EMBEDDING, parts.embedding),
         "optimizer": optimizer_curve(timer),
@@ -289,7 +276,14 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figur
         handle, path = tempfile.mkstemp(dir=directory, prefix=".stepwatch-", suffix=".pt")
         os.close(handle)
         try:
-            return _saved(timer, path, size, device)
+            small = parts.checkpoint(SMALL_TENSORS // 4, device)
+            tensor = timer.figure(lambda: torch.save(small(), path)).over(SMALL_TENSORS)
+            large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
+            taken: list[float] = []
+            for _ in range(ROUNDS):
+                taken += timer.samples(
+                    lambda: torch.save(large, path), fewest=6
+                )  # single ones take up to twice as long
         finally:
             os.unlink(path)
     except OSError as error:
@@ -298,14 +292,6 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figur
             Message("torch.save cannot write there: {reason:word}", reason),
             Message("name another directory with --directory"),
         ) from error
-
-
-def _saved(timer: Timer, path: str, size: int, device: str) -> dict[str, Figure]:
-    small = parts.checkpoint(SMALL_TENSORS // 4, device)
-    tensor = timer.figure(lambda: torch.save(small(), path)).over(SMALL_TENSORS)
-    large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
-    # Six in a round: single ones take up to twice the median.
-    taken = [seconds for _ in range(ROUNDS) for seconds in timer.samples(lambda: torch.save(large, path), fewest=6)]
     overhead = 12 * tensor.value
     rate = figure_of([max(seconds - overhead, seconds / 2) for seconds in taken], unit="B/s", amount=float(size))
     return {"save_tensor": tensor, "save_rate": rate}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,11 @@ def gpt2(name: str, weights: str, dropout: float) -> GPT:
         GPTConfig(n_layer=layers, n_head=heads, n_embd=width, block_size=1024, vocab_size=50257, dropout=dropout)
     )
     try:
-        found = {key.removeprefix("transformer."): tensor for key, tensor in _read(path).items()}
+        if path.suffix == ".safetensors":
+            stored = _safetensors(path)
+        else:
+            stored = torch.load(path, map_location="cpu", weights_only=True)
+        found = {key.removeprefix("transformer."): tensor for key, tensor in stored.items()}
         with torch.no_grad():
             for key, weight in model.state_dict().items():
                 theirs = found["wte.weight" if key == "lm_head.weight" else key.removeprefix("transformer.")]
@@ -58,7 +61,12 @@ def gpt2(name: str, weights: str, dropout: float) -> GPT:
 
 
 def _find(name: str, weights: str) -> Path:
-    places = [Path(weights)] if weights else list(_cached(name))
+    places = [Path(weights)]
+    if not weights:  # where huggingface_hub keeps what was downloaded once
+        home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
+        hub = Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
+        models = (hub / f"models--{owner}{name}" / "snapshots" for owner in ("openai-community--", ""))
+        places = [place for model in models for place in sorted(model.glob("*"))]
     for place in places:
         for path in (place, *(place / file for file in NAMES)):
             if path.is_file():
@@ -69,21 +77,6 @@ def _find(name: str, weights: str) -> Path:
             "name a directory with model.safetensors or pytorch_model.bin, as Hugging Face has them: --weights=DIR"
         ),
     )
-
-
-def _cached(name: str) -> Iterator[Path]:
-    """Where huggingface_hub keeps what was downloaded once."""
-    home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
-    for owner in ("openai-community--", ""):
-        yield from sorted((hub / f"models--{owner}{name}" / "snapshots").glob("*"))
-
-
-def _read(path: Path) -> Mapping[str, Tensor]:
-    if path.suffix == ".safetensors":
-        return _safetensors(path)
-    loaded: Mapping[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return loaded
 
 
 def _safetensors(path: Path) -> dict[str, Tensor]:

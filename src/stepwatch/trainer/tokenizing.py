@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, AnyStr, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, AnyStr, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -114,15 +113,17 @@ def _bytes(path: Path, val: float) -> _Recipe:
 def _gpt2(path: Path, val: float) -> _Recipe:
     """GPT-2's tokens; without meta.pkl, which is how nanoGPT knows them. The two splits are encoded apart."""
     encode = gpt2_table().encode_ordinary
+    is_documents = _files(path)[0].suffix == PARQUET
+
+    def tokens_of(pieces: Iterator[str]) -> Iterator[Tokens]:
+        if not is_documents:
+            yield from encoded(pieces, encode)
+            return
+        for document in pieces:  # behind each GPT-2's mark, the last of the vocabulary, as in nanoGPT's openwebtext
+            yield np.array([*encode(document.removesuffix(_BETWEEN)), GPT2_TOKENS - 1], dtype=np.uint16)
+
     train, rest = _halves(path, _pieces, val)
-    tokens_of = _encoded_documents if _files(path)[0].suffix == PARQUET else encoded
-    return _Recipe(tokens_of(train, encode), tokens_of(rest, encode), GPT2_TOKENS, None)
-
-
-def _encoded_documents(documents: Iterator[str], encode: Callable[[str], list[int]]) -> Iterator[Tokens]:
-    """Each with GPT-2's mark behind it, as nanoGPT has it in openwebtext; it is the last of the vocabulary."""
-    for document in documents:
-        yield np.array([*encode(document.removesuffix(_BETWEEN)), GPT2_TOKENS - 1], dtype=np.uint16)
+    return _Recipe(tokens_of(train), tokens_of(rest), GPT2_TOKENS, None)
 
 
 def gpt2_table() -> Any:
@@ -137,8 +138,9 @@ def gpt2_table() -> Any:
     try:
         return tiktoken.get_encoding("gpt2")
     except Exception as error:  # whatever its download meets
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(
-            Message("tiktoken could not fetch the table of GPT-2's tokens: {reason:word}", {"reason": _first(error)}),
+            Message("tiktoken could not fetch the table of GPT-2's tokens: {reason:word}", {"reason": reason}),
             Message("it is fetched once, from the network; without one, use --tokens char"),
         ) from error
 
@@ -147,22 +149,17 @@ def encoded(pieces: Iterator[str], encode: Callable[[str], list[int]]) -> Iterat
     """Tokens of a text in pieces, the same as of the whole: cut only between a word and the end of its line."""
     held = ""
     for piece in pieces:
+        start = max(len(held), 1)
         held += piece
-        cut = _end_of_a_line(held, len(held) - len(piece))
-        if cut is None and len(held) >= _LONGEST_LINE:
+        cut = held.rfind("\n", start)
+        while cut > 0 and held[cut - 1].isspace():
+            cut = held.rfind("\n", start, cut)
+        if cut <= 0 and len(held) >= _LONGEST_LINE:
             cut = len(held)
-        if cut is not None:
+        if cut > 0:
             yield np.array(encode(held[:cut]), dtype=np.uint16)
             held = held[cut:]
     yield np.array(encode(held), dtype=np.uint16)
-
-
-def _end_of_a_line(text: str, start: int) -> int | None:
-    """The last place from `start` on where a line ends right after something that is no space."""
-    cut = text.rfind("\n", max(start, 1))
-    while cut > 0 and text[cut - 1].isspace():
-        cut = text.rfind("\n", max(start, 1), cut)
-    return cut if cut > 0 else None
 
 
 def _files(path: Path) -> list[Path]:
@@ -180,7 +177,38 @@ def _halves(
     if length is None:
         is_known = pieces is _raw_pieces and last.suffix != PARQUET
         length = last.stat().st_size if is_known else sum(len(piece) for piece in pieces(last))
-    return _split(pieces(last), _share(length, val))
+    train = int(length * (1 - val))  # its beginning, as in nanoGPT
+    if length == 0:
+        raise DataError(Message("the text is empty"), Message("give a text of at least a few thousand characters"))
+    if min(train, length - train) < _SHORTEST:
+        raise DataError(
+            Message(
+                "the text is too short to split: {train:n} tokens for training and {val:n} for validation",
+                {"train": train, "val": length - train},
+            ),
+            Message("give a text of at least a few thousand characters"),
+        )
+    return _split(pieces(last), train)
+
+
+def _split(pieces: Iterator[AnyStr], length: int) -> tuple[Iterator[AnyStr], Iterator[AnyStr]]:
+    """The first `length` of a stream, and the rest of it once the first part has been read."""
+    left_over: list[AnyStr] = []
+
+    def first() -> Iterator[AnyStr]:
+        remaining = length
+        for piece in pieces:
+            yield piece[:remaining]
+            if len(piece) >= remaining:
+                left_over.append(piece[remaining:])
+                return
+            remaining -= len(piece)
+
+    def rest() -> Iterator[AnyStr]:
+        yield from left_over
+        yield from pieces
+
+    return first(), rest()
 
 
 def _documents(path: Path) -> Iterator[str]:
@@ -238,78 +266,27 @@ def _meta(characters: list[str]) -> Meta:
     }
 
 
-def _share(length: int, val: float) -> int:
-    """How much of a text is for training; its beginning, as in nanoGPT."""
-    train = int(length * (1 - val))
-    if length == 0:
-        raise DataError(Message("the text is empty"), Message("give a text of at least a few thousand characters"))
-    if min(train, length - train) < _SHORTEST:
-        raise DataError(
-            Message(
-                "the text is too short to split: {train:n} tokens for training and {val:n} for validation",
-                {"train": train, "val": length - train},
-            ),
-            Message("give a text of at least a few thousand characters"),
-        )
-    return train
-
-
-def _split(pieces: Iterator[AnyStr], length: int) -> tuple[Iterator[AnyStr], Iterator[AnyStr]]:
-    """The first `length` of a stream, and the rest of it once the first part has been read."""
-    left_over: list[AnyStr] = []
-
-    def first() -> Iterator[AnyStr]:
-        remaining = length
-        for piece in pieces:
-            yield piece[:remaining]
-            if len(piece) >= remaining:
-                left_over.append(piece[remaining:])
-                return
-            remaining -= len(piece)
-
-    def rest() -> Iterator[AnyStr]:
-        yield from left_over
-        yield from pieces
-
-    return first(), rest()
-
-
 def _write(directory: Path, kind: str, recipe: _Recipe) -> Prepared:
     """All files under other names first, then each in its place."""
-    with ExitStack() as unfinished:
-        names = ("train.bin", "val.bin", "meta.pkl") if recipe.meta is not None else ("train.bin", "val.bin")
-        parts = {name: directory / f"{name}.{os.getpid()}.tmp" for name in names}
-        for part in parts.values():
-            unfinished.callback(part.unlink, missing_ok=True)
-        counts = [_fill(parts["train.bin"], recipe.train), _fill(parts["val.bin"], recipe.val)]
-        if recipe.meta is not None:
-            _on_disk(parts["meta.pkl"], lambda stream: pickle.dump(recipe.meta, stream, protocol=4))
+    contents: dict[str, Iterable[bytes]] = {
+        "train.bin": (tokens.tobytes() for tokens in recipe.train),
+        "val.bin": (tokens.tobytes() for tokens in recipe.val),
+    }
+    if recipe.meta is not None:
+        contents["meta.pkl"] = [pickle.dumps(recipe.meta, protocol=4)]
+    parts = {name: directory / f"{name}.{os.getpid()}.tmp" for name in contents}
+    try:
+        for name, part in parts.items():
+            with open(part, "wb") as stream:
+                stream.writelines(contents[name])
+                stream.flush()
+                os.fsync(stream.fileno())
+        counts = [parts[name].stat().st_size // 2 for name in ("train.bin", "val.bin")]  # two bytes a token
         for name, part in parts.items():
             os.replace(part, directory / name)
         if recipe.meta is None:  # that of a former text would be believed
             (directory / "meta.pkl").unlink(missing_ok=True)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
     return Prepared(directory, kind, recipe.vocab_size, *counts)
-
-
-def _fill(path: Path, pieces: Iterator[Tokens]) -> int:
-    count = 0
-
-    def write(stream: BinaryIO) -> None:
-        nonlocal count
-        for tokens in pieces:
-            stream.write(tokens.tobytes())
-            count += len(tokens)
-
-    _on_disk(path, write)
-    return count
-
-
-def _on_disk(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    with open(path, "wb") as stream:
-        write(stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _first(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

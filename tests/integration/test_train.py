@@ -426,6 +426,14 @@ def test_a_run_that_was_interrupted_has_the_losses_of_one_that_was_not(
     assert parts == whole
 
 
+def test_a_longer_block_than_the_checkpoints_is_refused(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    train("--max_iters=0")
+    longer = 2 * int(TINY["block_size"])
+    with pytest.raises(SystemExit):
+        train("--init_from=resume", f"--block_size={longer}")
+    assert f"block_size {TINY['block_size']} ≠ {longer}" in capsys.readouterr().err
+
+
 def test_evaluating_only(train: Train, place: Path) -> None:
     log = train("--eval_only=True")
     assert losses(log) == pytest.approx({"train 0": 4.1246, "val 0": 4.1212}, abs=ROUNDING)

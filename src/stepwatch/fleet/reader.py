@@ -9,12 +9,11 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import struct
 import subprocess
 import sys
 import threading
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO
 
 from stepwatch.fleet.rows import Asked, Rows, failed, rows_of
 from stepwatch.messages import Message
@@ -24,7 +23,6 @@ ATTEMPTS = 3
 """A process may die for reasons that are not its log's: Dask tries as often."""
 ATTEMPTS_KILLED = 20
 """No log ends its process by SIGKILL, whose memory is limited: somebody else did."""
-_LENGTH = struct.Struct(">Q")
 
 
 class Reader:
@@ -43,7 +41,8 @@ class Reader:
             timer.start()
             try:
                 _send(process.stdin, asked)
-                rows: Rows = _received(process.stdout)
+                assert process.stdout is not None
+                rows: Rows = pickle.load(process.stdout)  # of our own process
                 return rows
             except (OSError, EOFError, pickle.UnpicklingError):
                 if late.is_set():
@@ -72,8 +71,9 @@ class Reader:
                 stdout=subprocess.PIPE,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
-            with suppress(EOFError):
-                _received(self._process.stdout)
+            with suppress(EOFError, pickle.UnpicklingError):
+                assert self._process.stdout is not None
+                pickle.load(self._process.stdout)
                 return self._process
             if self._process.wait() >= 0 and (failures := failures + 1) == ATTEMPTS:  # not killed: it cannot start
                 break
@@ -92,30 +92,20 @@ class Reader:
 
 def _send(stream: IO[bytes] | None, value: object) -> None:
     assert stream is not None
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.write(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
     stream.flush()
-
-
-def _received(stream: IO[bytes] | None) -> Any:
-    assert stream is not None
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    data = stream.read(_LENGTH.unpack(head)[0])
-    return pickle.loads(data)  # of our own process
 
 
 def main() -> None:
     limit_memory(int(sys.argv[1]))
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can write between the replies
     gc.freeze()  # what is loaded stays
     gc.set_threshold(50_000)  # what a log leaves behind has few cycles: to look for them often takes 7 % of the time
     _send(replies, "ready")
     while True:
         try:
-            asked = _received(sys.stdin.buffer)
+            asked = pickle.load(sys.stdin.buffer)
         except (EOFError, KeyboardInterrupt):
             return
         assert isinstance(asked, Asked)

@@ -85,7 +85,7 @@ class Recorder:
         self._step, self._data, self._wait, self._evaluation, self._checkpoint = (
             Phase(self.stopwatch, kind, None, None) for kind in kinds
         )
-        """Used again for each phase of the kind, where the one before has ended."""
+        """Used again for each phase of the kind, unless the one before is still open."""
         self._sampler = self._start_sampler() if samples and not self.rank else None
         atexit.register(self.close)
 
@@ -96,49 +96,44 @@ class Recorder:
         if number is not None and type(number) is not int:
             number = self.stopwatch.checked(number)
         step = self._step
-        if step.open is None:
-            step.number, step.open = number, False
-            step.notes = step.given = notes or None
-            return step
-        self._step = step = Phase(self.stopwatch, STEP, number, notes or None)
+        if step.open is not None:
+            step = self._step = Phase(self.stopwatch, STEP, None, None)
+        step.number, step.open = number, False
+        step.notes = step.given = notes or None
         return step
 
     def evaluation(self, **notes: Any) -> Phase:
         phase = self._evaluation
-        if phase.open is None:
-            phase.open = False
-            phase.notes = phase.given = notes or None
-            return phase
-        self._evaluation = phase = Phase(self.stopwatch, EVALUATION, None, notes or None)
+        if phase.open is not None:
+            phase = self._evaluation = Phase(self.stopwatch, EVALUATION, None, None)
+        phase.open = False
+        phase.notes = phase.given = notes or None
         return phase
 
     def checkpoint(self, path: object = None, **notes: Any) -> Phase:
         if path is not None:
             notes = {"path": str(path), **notes}
         phase = self._checkpoint
-        if phase.open is None:
-            phase.open = False
-            phase.notes = phase.given = notes or None
-            return phase
-        self._checkpoint = phase = Phase(self.stopwatch, CHECKPOINT, None, notes or None)
+        if phase.open is not None:
+            phase = self._checkpoint = Phase(self.stopwatch, CHECKPOINT, None, None)
+        phase.open = False
+        phase.notes = phase.given = notes or None
         return phase
 
     def data(self) -> Phase:
         """Waiting for the next batch; part of the step that uses it."""
         part = self._data
-        if part.open is None:
-            part.open = False
-            return part
-        self._data = part = Phase(self.stopwatch, DATA, None, None)
+        if part.open is not None:
+            part = self._data = Phase(self.stopwatch, DATA, None, None)
+        part.open = False
         return part
 
     def wait(self) -> Phase:
         """Waiting for other ranks, in a collective or at a barrier; part of the step."""
         part = self._wait
-        if part.open is None:
-            part.open = False
-            return part
-        self._wait = part = Phase(self.stopwatch, WAIT, None, None)
+        if part.open is not None:
+            part = self._wait = Phase(self.stopwatch, WAIT, None, None)
+        part.open = False
         return part
 
     def compile(self, **notes: Any) -> Phase:

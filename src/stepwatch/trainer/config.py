@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, get_type_hints
 
@@ -15,7 +16,6 @@ from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message
 from stepwatch.settings import NotPlain, Value, evaluate, read_assignments
 
-SPLITS = ("train", "val")
 DTYPES = ("float32", "bfloat16", "float16")
 PRETRAINED = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 MODERN = "modern"
@@ -153,6 +153,10 @@ class TrainConfig:
             )
 
     @property
+    def tokens_per_iter(self) -> int:
+        return self.gradient_accumulation_steps * self.batch_size * self.block_size
+
+    @property
     def splits(self) -> tuple[str, ...]:
         return tuple(self.eval_splits.split(","))
 
@@ -209,7 +213,14 @@ def config_from_flags(flags: Sequence[str]) -> dict[str, Value]:
             )
         if name not in NAMES:
             raise _unknown(name)
-        settings[name] = _fitting(name, _value(name, raw.strip()), raw)
+        text = raw.strip()
+        value: Value = text
+        if _TYPES[name] is str and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+            value = text[1:-1]
+        elif _TYPES[name] is not str:
+            with suppress(NotPlain):
+                value = evaluate(text)
+        settings[name] = _fitting(name, value, raw)
     return settings
 
 
@@ -219,15 +230,6 @@ def train_config(*layers: Mapping[str, Value]) -> TrainConfig:
     for layer in layers:
         merged |= layer
     return TrainConfig(**merged)  # type: ignore[arg-type]  # _fitting saw to the kinds
-
-
-def _value(name: str, raw: str) -> Value:
-    if _TYPES[name] is str:
-        return raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "'\"" else raw
-    try:
-        return evaluate(raw)
-    except NotPlain:
-        return raw
 
 
 def _fitting(name: str, value: Value, raw: str) -> Value:

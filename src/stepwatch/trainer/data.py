@@ -42,10 +42,26 @@ def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None
         )
     of_data = _vocabulary(directory / "meta.pkl")
     width = np.dtype(np.uint16 if of_data is None or of_data <= 2**16 else np.uint32)
-    shards = {split: [_shard(path, width) for path in _paths(directory, split)] for split in SPLITS}
-    if of_data is None and any(shard.tokens.itemsize > 2 for split in SPLITS for shard in shards[split]):
-        of_data = LLAMA_3_VOCABULARY
-    data = Data(directory, {split: _long_enough(shards[split], block_size) for split in SPLITS}, block_size, of_data)
+    shards: dict[str, list[Shard]] = {}
+    for split in SPLITS:
+        # train.bin, else all files that are named for it, as llm.c's shards are: fineweb_train_000001.bin, …
+        usual = directory / f"{split}.bin"
+        named = sorted(path for path in directory.glob(f"*{split}*.bin") if path.is_file())
+        found = [_shard(path, width) for path in ([usual] if usual.exists() or not named else named)]
+        shards[split] = [shard for shard in found if len(shard.tokens) > block_size]
+        if not shards[split]:
+            longest = max(found, key=lambda shard: len(shard.tokens))
+            sizes = {"count": len(longest.tokens), "block": block_size, "needed": block_size + 1}
+            raise DataError(
+                Message(
+                    "“{name:word}” has {count:n} tokens, and block_size {block:n} needs at least {needed:n}",
+                    {"name": str(longest.path), **sizes},
+                ),
+                Message("use more text, or a smaller --block_size"),
+            )
+        if of_data is None and any(shard.tokens.itemsize > 2 for shard in found):
+            of_data = LLAMA_3_VOCABULARY
+    data = Data(directory, shards, block_size, of_data)
     known = vocab_size if vocab_size is not None else of_data
     if known is not None:
         data.expect(known)
@@ -145,7 +161,12 @@ class Batches:
                 mine = owners == owner
                 before = self._ends[owner - 1] if owner else 0
                 rows[mine] = self._rows(self._shards[owner], places[mine] - before)
-        both = self._room(*rows[:, 1:].shape)
+        size = (2, *rows[:, 1:].shape)
+        try:
+            both = torch.empty(size, dtype=torch.int64, pin_memory=self._pinned)
+        except RuntimeError:  # WSL2 and some containers lock few pages; the copy to a card is then slower, not wrong
+            self._pinned = False
+            both = torch.empty(size, dtype=torch.int64)
         filled = both.numpy()
         filled[0] = rows[:, :-1]
         filled[1] = rows[:, 1:]
@@ -157,25 +178,9 @@ class Batches:
             self.data.check(shard.path, rows)
         return rows
 
-    def _room(self, count: int, size: int) -> Tensor:
-        """Memory for a batch; page-locked for a card, where the system grants that."""
-        if self._pinned:
-            try:
-                return torch.empty((2, count, size), dtype=torch.int64, pin_memory=True)
-            except RuntimeError:  # WSL2 and some containers lock few pages; the copy is then slower, not wrong
-                self._pinned = False
-        return torch.empty((2, count, size), dtype=torch.int64)
-
     def _hand_over(self, both: Tensor) -> tuple[Tensor, Tensor]:
         inputs, targets = both.to(self.device, non_blocking=self._pinned)
         return inputs, targets
-
-
-def _paths(directory: Path, split: str) -> list[Path]:
-    """train.bin, else all files that are named for it, as llm.c's shards are: fineweb_train_000001.bin, …"""
-    usual = directory / f"{split}.bin"
-    named = sorted(path for path in directory.glob(f"*{split}*.bin") if path.is_file())
-    return [usual] if usual.exists() or not named else named
 
 
 def _shard(path: Path, plain_width: np.dtype[Any]) -> Shard:
@@ -205,21 +210,6 @@ def _shard(path: Path, plain_width: np.dtype[Any]) -> Shard:
     )
 
 
-def _long_enough(shards: list[Shard], block_size: int) -> list[Shard]:
-    """Those with at least one sequence."""
-    found = [shard for shard in shards if len(shard.tokens) > block_size]
-    if found:
-        return found
-    longest = max(shards, key=lambda shard: len(shard.tokens))
-    raise DataError(
-        Message(
-            "“{name:word}” has {count:n} tokens, and block_size {block:n} needs at least {needed:n}",
-            {"name": str(longest.path), "count": len(longest.tokens), "block": block_size, "needed": block_size + 1},
-        ),
-        Message("use more text, or a smaller --block_size"),
-    )
-
-
 def read_meta(path: Path) -> Any:
     """What meta.pkl holds, as plain data; None where there is no such file, as for GPT-2's tokens."""
     try:
@@ -231,7 +221,11 @@ def read_meta(path: Path) -> Any:
     except OSError as error:
         raise _unreadable(path, error) from error
     except Refused as error:
-        raise DataError(_refused(path, error.asked), _prepare(path.parent)) from error
+        facts = {"name": str(path), "asked": error.asked or ""}
+        what = Message("“{name:word}” is refused: it asks for {asked:word}, and a vocabulary is plain data", facts)
+        if error.asked is None:
+            what = Message("“{name:word}” is damaged, or not a vocabulary", {"name": str(path)})
+        raise DataError(what, _prepare(path.parent)) from error
 
 
 def _vocabulary(path: Path) -> int | None:
@@ -245,15 +239,6 @@ def _vocabulary(path: Path) -> int | None:
             _prepare(path.parent),
         )
     return size
-
-
-def _refused(path: Path, asked: str | None) -> Message:
-    if asked is None:
-        return Message("“{name:word}” is damaged, or not a vocabulary", {"name": str(path)})
-    return Message(
-        "“{name:word}” is refused: it asks for {asked:word}, and a vocabulary is plain data",
-        {"name": str(path), "asked": asked},
-    )
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:

@@ -110,11 +110,6 @@ class Keeper:
             self._writing = self._writer.submit(self._write, copy, at, stopped)
         return time.perf_counter() - began
 
-    def _beside(self, at: int) -> Path:
-        """A name that nothing has yet: another run may have been stopped at the same iteration."""
-        names = (STOPPED.format(f"{at}_{again}" if again else at) for again in itertools.count())
-        return next(path for name in names if not (path := self.path.with_name(name)).exists())
-
     def settle(self) -> float:
         """Wait until the copy that was begun is made; the seconds that it took."""
         copy, self._copy = self._copy, None
@@ -164,7 +159,7 @@ class Keeper:
     def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
         """The file that is written, and why it was not where it was not."""
         keeps_other = self._keeps_best or not self.is_ours
-        path = self._beside(at) if stopped and keeps_other and self.path.exists() else self.path
+        path = unused(self.path.parent, STOPPED, at) if stopped and keeps_other and self.path.exists() else self.path
         failed = no_room(self.path.parent, size)
         if failed is None:
             failed = replace(path, copy.values, copy.hurry or self._hurry, copy.release)
@@ -240,6 +235,12 @@ def replace(
             new.unlink(missing_ok=True)
         return reason_of(error)
     return None
+
+
+def unused(directory: Path, form: str, at: int) -> Path:
+    """A name that nothing has yet: another run may have saved at the same iteration, or this one before a restart."""
+    names = (form.format(f"{at}_{again}" if again else at) for again in itertools.count())
+    return next(path for name in names if not (path := directory / name).exists())
 
 
 def remove(path: Path) -> None:

@@ -53,9 +53,6 @@ class Log:
             with suppress(OSError):
                 print(line, file=sys.stderr, flush=True)
 
-    def acknowledge(self, signal: str) -> None:
-        self.hint(f"{signal}: stopping, and saving what was trained; once more ends at once, without saving")
-
     # --- the beginning ------------------------------------------------------------------------------------------
 
     def begin(self, device: Device, config: TrainConfig) -> None:

@@ -23,11 +23,11 @@ from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.platforms import keep_freed_memory, quoted_path
 from stepwatch.recorder import Recorder
-from stepwatch.trainer import CheckpointError, sharding
+from stepwatch.trainer import CheckpointError
 from stepwatch.trainer import optimizer as optimizers
 from stepwatch.trainer.config import TrainConfig
 from stepwatch.trainer.data import Batches
-from stepwatch.trainer.distributed import Ranks
+from stepwatch.trainer.distributed import Ranks, check_sharding, joined
 from stepwatch.trainer.eta import Expected, Pace
 from stepwatch.trainer.evaluation import Evaluator, Interrupted
 from stepwatch.trainer.hardware import choose_device
@@ -60,7 +60,11 @@ def train(
 
     `started` is time.time() when the program began: what it took to get here is in the record too.
     """
-    with Stop(under_torchrun=not ranks.is_alone, on_asked=log.acknowledge) as stop:
+
+    def acknowledge(signal: str) -> None:
+        log.hint(f"{signal}: stopping, and saving what was trained; once more ends at once, without saving")
+
+    with Stop(under_torchrun=not ranks.is_alone, on_asked=acknowledge) as stop:
         directory = Path(config.out_dir)
         directory.mkdir(parents=True, exist_ok=True)
         if ranks.is_first and not config.eval_only:
@@ -71,7 +75,7 @@ def train(
             keep_freed_memory()
         log.begin(device, config)
         if config.sharding == "fsdp":
-            sharding.check(device)
+            check_sharding(device)
         remark = ranks.join(config.backend, config.sharding, device.is_cuda)
         if remark is not None:
             log.say(f"note: {remark}")
@@ -113,7 +117,7 @@ def _recorder(training: Training, directory: Path, samples: bool, started: float
     return Recorder(
         directory / "run.jsonl",
         settings={**training.config.plain(), **shape},
-        tokens_per_step=training.tokens_per_iter,
+        tokens_per_step=training.config.tokens_per_iter,
         flops_per_step=training.flops_per_iter,
         first_step=training.iteration,
         rank=training.ranks.rank,
@@ -326,7 +330,7 @@ class TrainingLoop:
             norm = None
             if config.grad_clip:
                 training.scaler.unscale_(training.optimizer)
-                norm = sharding.whole(torch.nn.utils.clip_grad_norm_(self.parameters, config.grad_clip))
+                norm = joined(torch.nn.utils.clip_grad_norm_(self.parameters, config.grad_clip))
             training.scaler.step(training.optimizer)
             training.scaler.update()
             training.optimizer.zero_grad(set_to_none=True)

@@ -32,6 +32,7 @@ from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
 from stepwatch.platforms import load_average, physical_memory_bytes
 from stepwatch.trainer import parts
+from stepwatch.trainer.model import GPT, GPTConfig
 
 Clock = Callable[[], float]
 Told = Callable[[Message], None]
@@ -301,7 +302,8 @@ def compiling(timer: Timer, device: str) -> dict[str, Figure]:
     """First minus later step of a small compiled model, nothing cached; none where torch.compile does not work here."""
     import torch._inductor.config as inductor
 
-    model = parts.Model(128, 512, 128, COMPILED_LAYERS).to(device)
+    shape = GPTConfig(n_layer=COMPILED_LAYERS, n_head=2, n_embd=128, block_size=128, vocab_size=512, bias=False)
+    model = GPT(shape).to(device)
     text = torch.randint(512, (8, 128), device=device)
     before, inductor.force_disable_caches = inductor.force_disable_caches, True
     try:
@@ -310,15 +312,15 @@ def compiling(timer: Timer, device: str) -> dict[str, Figure]:
         start = time.perf_counter()  # the compiler's other processes count, whatever the clock
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that nothing is cached is meant
-            compiled(text).backward()
+            compiled(text, text)[1].backward()
             with torch.no_grad():
-                compiled(text)
+                compiled(text, text)
         first = time.perf_counter() - start
     except Exception:  # no C++ compiler, no Triton, a Python that dynamo does not know: each raises its own
         return {}
     finally:
         inductor.force_disable_caches = before
-    quick, plain = (timer.figure(lambda made=made: made(text).backward()) for made in (compiled, model))  # type: ignore[misc]
+    quick, plain = (timer.figure(lambda made=made: made(text, text)[1].backward()) for made in (compiled, model))  # type: ignore[misc]
     seconds = max(first - plain.value * 4 / 3, 1e-3)
     return {
         "compile": Figure(seconds, seconds, seconds),

@@ -7,8 +7,7 @@ normalisation, attention, the two-layer network, a block of both, and the whole.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +30,6 @@ class GPTConfig:
     bias: bool = True
     vocab_size: int = GPT2_VOCABULARY
     dropout: float = 0.0
-
-    def args(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class LayerNorm(nn.Module):

@@ -36,11 +36,10 @@ class Pair:
 
 
 class Layer(nn.Module):
-    """A layer of GPT-2; its attention may be left out, to be timed for itself."""
+    """A layer of GPT-2 without its attention, which is timed for itself."""
 
-    def __init__(self, width: int, *, bias: bool = False, attends: bool = False) -> None:
+    def __init__(self, width: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.attends, self.heads = attends, max(1, width // HEAD_SIZE)
         self.before_attention, self.before_mlp = (nn.LayerNorm(width, bias=bias) for _ in range(2))
         self.attention, self.project = nn.Linear(width, 3 * width, bias=bias), nn.Linear(width, width, bias=bias)
         self.widen, self.narrow = nn.Linear(width, 4 * width, bias=bias), nn.Linear(4 * width, width, bias=bias)
@@ -48,28 +47,10 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, positions, width = x.shape
         parts = self.attention(self.before_attention(x)).split(width, dim=2)
-        query, key, value = (part.view(batch, positions, self.heads, -1).transpose(1, 2) for part in parts)
-        if self.attends:
-            value = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        heads = max(1, width // HEAD_SIZE)
+        _, _, value = (part.view(batch, positions, heads, -1).transpose(1, 2) for part in parts)
         x = x + self.project(value.transpose(1, 2).contiguous().view(batch, positions, width))
         return x + self.narrow(functional.gelu(self.widen(self.before_mlp(x))))
-
-
-class Model(nn.Module):
-    """A small GPT, to be compiled."""
-
-    def __init__(self, positions: int, vocabulary: int, width: int, layers: int) -> None:
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(positions, width)
-        self.layers = nn.Sequential(*(Layer(width, attends=True) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width, bias=False)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        logits = self.head(self.norm(self.layers(self.tokens(tokens) + self.positions(places))))
-        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), tokens.view(-1), ignore_index=-1)
 
 
 def layer(tokens: int, width: int, *, bias: bool = False) -> Pair:

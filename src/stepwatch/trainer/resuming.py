@@ -41,19 +41,19 @@ def newest(directory: Path) -> Path:
     """ckpt.pt, what was saved later when a run was stopped, or what all ranks wrote together."""
     found = [path for path in (directory / NAME, *directory.glob(STOPPED.format("*"))) if path.is_file()]
     found += sharded_in(directory)
-    return max(found, key=_saved_ns, default=directory / NAME)
+
+    def saved_ns(path: Path) -> int:
+        try:
+            return (path / MANIFEST if path.is_dir() else path).stat().st_mtime_ns
+        except OSError:  # not complete, or removed meanwhile
+            return -1
+
+    return max(found, key=saved_ns, default=directory / NAME)
 
 
 def sharded_in(directory: Path) -> list[Path]:
     """What all ranks wrote together; not what they are writing, or had begun when they were killed."""
     return [path for path in directory.glob(SHARDED.format("*")) if path.suffix != ".tmp"]
-
-
-def _saved_ns(path: Path) -> int:
-    try:
-        return (path / MANIFEST if path.is_dir() else path).stat().st_mtime_ns
-    except OSError:  # not complete, or removed meanwhile
-        return -1
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -131,20 +131,12 @@ def _checked(loaded: Any, path: Path) -> dict[str, Any]:
     lacking = [key for key, kind in _KINDS.items() if not isinstance(loaded.get(key), kind)]
     lacking += [f"model_args.{key}" for key in SHAPE if not lacking and key not in loaded["model_args"]]
     if lacking:
-        raise _refused(
-            Message(
-                "“{name:word}” is not a complete checkpoint: it lacks {keys:word}",
-                {"name": str(path), "keys": ", ".join(lacking)},
-            )
-        )
+        facts = {"name": str(path), "keys": ", ".join(lacking)}
+        raise _refused(Message("“{name:word}” is not a complete checkpoint: it lacks {keys:word}", facts))
     wrong = _wrong_figure(loaded)
     if wrong is not None:
-        raise _refused(
-            Message(
-                "“{name:word}” cannot be resumed from: {key:word} is {value:word}",
-                {"name": str(path), "key": wrong[0], "value": wrong[1]},
-            )
-        )
+        facts = {"name": str(path), "key": wrong[0], "value": wrong[1]}
+        raise _refused(Message("“{name:word}” cannot be resumed from: {key:word} is {value:word}", facts))
     return cast(dict[str, Any], loaded)
 
 
@@ -189,23 +181,6 @@ def _refused(what: Message) -> CheckpointError:
 def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights by the names of the plain model: a compiled one puts a prefix in front of each."""
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in loaded["model"].items()}
-
-
-def check_shape(model_args: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """What was asked for must be what the checkpoint has; a shorter block_size the model can be cut to."""
-    differing = []
-    for key in (key for key in SHAPE if key in wanted):
-        fits = model_args[key] == wanted[key] or (key == "block_size" and wanted[key] < model_args[key])
-        if not fits:
-            differing.append(f"{key} {model_args[key]} ≠ {wanted[key]}")
-    if differing:
-        raise CheckpointError(
-            Message(
-                "the checkpoint has another shape than the settings: {differing:list}",
-                {"differing": ", ".join(differing)},
-            ),
-            Message("leave these settings out to use those of the checkpoint, or start over: --init_from=scratch"),
-        )
 
 
 # --- to go on exactly -------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,14 @@ from stepwatch.trainer import CheckpointError
 from stepwatch.trainer import optimizer as optimizers
 from stepwatch.trainer.config import MODERN, RECIPES, TrainConfig
 from stepwatch.trainer.data import Data, open_data
-from stepwatch.trainer.distributed import Ranks
+from stepwatch.trainer.distributed import Ranks, shard
 from stepwatch.trainer.hardware import Device
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.model import GPT, GPTConfig
 from stepwatch.trainer.modern import ModernConfig, ModernGPT, optimizer_of
 from stepwatch.trainer.optimizer import AdamW
 from stepwatch.trainer.pretrained import gpt2
-from stepwatch.trainer.resuming import (
-    SHAPE,
-    STOPPED,
-    ResumePoint,
-    check_shape,
-    load,
-    model_state,
-    newest,
-    point_of,
-)
-from stepwatch.trainer.sharding import shard
+from stepwatch.trainer.resuming import SHAPE, STOPPED, ResumePoint, load, model_state, newest, point_of
 
 Model = GPT | ModernGPT
 
@@ -67,22 +57,18 @@ class Training:
         return self.ranks.share_of(self.config.gradient_accumulation_steps)
 
     @property
-    def tokens_per_iter(self) -> int:
-        return self.config.gradient_accumulation_steps * self.config.batch_size * self.config.block_size
-
-    @property
     def flops_per_iter(self) -> float:
         """Of all ranks together, counted as nanoGPT counts them."""
         shape = self.raw.config
         of_token = flops_per_token(self.raw.n_params(), shape.n_layer, shape.n_embd, shape.block_size)
-        return of_token * self.tokens_per_iter
+        return of_token * self.config.tokens_per_iter
 
     def checkpoint(self) -> dict[str, Any]:
         """What is saved, under nanoGPT's names."""
         return {
             "model": self.raw.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "model_args": self.raw.config.args(),
+            "model_args": asdict(self.raw.config),
             "iter_num": self.iteration,
             "best_val_loss": self.best_val_loss,
             "config": self.config.plain(),
@@ -91,9 +77,8 @@ class Training:
 
 def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Training:
     """In nanoGPT's order, which is the order of its lines and of its random draws."""
-    tokens = config.gradient_accumulation_steps * config.batch_size * config.block_size
     ranks.share_of(config.gradient_accumulation_steps)
-    log.say(f"tokens per iteration will be: {tokens:,}")
+    log.say(f"tokens per iteration will be: {config.tokens_per_iter:,}")
     torch.manual_seed(config.seed)
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
@@ -168,38 +153,33 @@ def data_directory(dataset: str) -> Path:
 # --- the model --------------------------------------------------------------------------------------------------
 
 
-def _model(config: TrainConfig, data: Data, log: Log, saved: Path | None) -> tuple[Model, dict[str, Any] | None]:
+def _model(config: TrainConfig, data: Data, log: Log, path: Path | None) -> tuple[Model, dict[str, Any] | None]:
     """From scratch, from a checkpoint (which comes along), or from OpenAI's weights."""
-    if saved is not None:
-        log.say(f"Resuming training from {config.out_dir}")
-        if saved.match(STOPPED.format("*")):
-            log.say(f"note: the newest checkpoint is {saved.name}, saved at the end of a run")
-        return _resumed(config, saved)
-    if config.init_from in ("scratch", "auto"):
+    if path is None and config.init_from in ("scratch", "auto"):
         log.say("Initializing a new model from scratch")
         if data.vocab_size is None:
             log.say(f"defaulting to vocab_size of GPT-2 to {GPT2_VOCABULARY} ({GPT2_TOKENS} rounded up for efficiency)")
         shape = {name: getattr(config, name) for name in SHAPE if name != "vocab_size"}
         vocab_size = data.vocab_size or GPT2_VOCABULARY
-        shape |= {"vocab_size": vocab_size, "dropout": config.dropout}
-        return _new(config.plain(), shape), None
-    log.say(f"Initializing from OpenAI GPT-2 weights: {config.init_from}")
-    return gpt2(config.init_from, config.weights, config.dropout), None
-
-
-def _new(args: Mapping[str, Any], shape: Mapping[str, Any]) -> Model:
-    """A model of this shape, by the recipe that the settings or a checkpoint name."""
-    if args.get("recipe") == MODERN:
-        return ModernGPT(ModernConfig(**shape, without=str(args.get("without", ""))))
-    return GPT(GPTConfig(**shape))
-
-
-def _resumed(config: TrainConfig, path: Path) -> tuple[Model, dict[str, Any]]:
-    """The shape is the checkpoint's, as in nanoGPT; dropout may change from one start to the next."""
+        return _new(config.plain(), shape | {"vocab_size": vocab_size, "dropout": config.dropout}), None
+    if path is None:
+        log.say(f"Initializing from OpenAI GPT-2 weights: {config.init_from}")
+        return gpt2(config.init_from, config.weights, config.dropout), None
+    log.say(f"Resuming training from {config.out_dir}")
+    if path.match(STOPPED.format("*")):
+        log.say(f"note: the newest checkpoint is {path.name}, saved at the end of a run")
     saved = load(path)
-    if config.block_size > saved["model_args"]["block_size"]:
-        check_shape(saved["model_args"], {"block_size": config.block_size})
-    recipe, without = saved["model_args"].get("recipe", RECIPES[0]), saved["model_args"].get("without", "")
+    # The shape is the checkpoint's, as in nanoGPT; block_size may be smaller, dropout may be anything.
+    args = saved["model_args"]
+    if config.block_size > args["block_size"]:
+        raise CheckpointError(
+            Message(
+                "the checkpoint has another shape than the settings: {differing:list}",
+                {"differing": f"block_size {args['block_size']} ≠ {config.block_size}"},
+            ),
+            Message("leave these settings out to use those of the checkpoint, or start over: --init_from=scratch"),
+        )
+    recipe, without = args.get("recipe", RECIPES[0]), args.get("without", "")
     if (recipe, without) != (config.recipe, config.without):
         facts = {"recipe": str(recipe), "without": f" --without={without}" if without else ""}
         raise CheckpointError(
@@ -207,6 +187,13 @@ def _resumed(config: TrainConfig, path: Path) -> tuple[Model, dict[str, Any]]:
             Message("continue with --recipe={recipe:word}{without:word}, or start over: --init_from=scratch", facts),
         )
     return model_of(saved, config.dropout), saved
+
+
+def _new(args: Mapping[str, Any], shape: Mapping[str, Any]) -> Model:
+    """A model of this shape, by the recipe that the settings or a checkpoint name."""
+    if args.get("recipe") == MODERN:
+        return ModernGPT(ModernConfig(**shape, without=str(args.get("without", ""))))
+    return GPT(GPTConfig(**shape))
 
 
 def model_of(saved: Mapping[str, Any], dropout: float) -> Model:

@@ -6,7 +6,6 @@ gives it its name when every rank has reported that its files are on the disk, a
 
 from __future__ import annotations
 
-import itertools
 import os
 import secrets
 import shutil
@@ -16,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from stepwatch.trainer import sharded
-from stepwatch.trainer.keeper import Keeper, no_room, reason_of, remove
+from stepwatch.trainer.keeper import Keeper, no_room, reason_of, remove, unused
 from stepwatch.trainer.resuming import MANIFEST, NAME, SHARDED, sharded_in
 from stepwatch.trainer.snapshot import Taken
 
@@ -42,7 +41,7 @@ class ShardedKeeper(Keeper):
         # Only the first rank looks at the disk: all do the same, whatever else happens there meanwhile.
         agreed: list[Any] = [None]
         if self._is_first:
-            agreed = [(self._name(at), secrets.token_hex(4), no_room(self._directory, size))]
+            agreed = [(unused(self._directory, SHARDED, at).name, secrets.token_hex(4), no_room(self._directory, size))]
         dist.broadcast_object_list(agreed, src=0, group=self._group)
         name, token, failed = agreed[0]
         path = self._directory / name
@@ -81,11 +80,6 @@ class ShardedKeeper(Keeper):
                 shutil.rmtree(new, ignore_errors=True)
         dist.broadcast_object_list(agreed, src=0, group=self._group)
         return agreed[0]
-
-    def _name(self, at: int) -> str:
-        """One that nothing has yet: after a restart the same iteration may be saved again."""
-        names = (SHARDED.format(f"{at}_{again}" if again else at) for again in itertools.count())
-        return next(name for name in names if not (self._directory / name).exists())
 
     def _remove_but(self, newest: Path) -> None:
         """All that is older than the newest, and than the others that shall stay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -124,7 +124,7 @@ def test_a_saved_run_goes_on_to_the_last_digit() -> None:
     trained(model, optimizer, range(5))
     saved: dict[str, Any] = {
         "model": {name: weight.clone() for name, weight in model.state_dict().items()},
-        "model_args": model.config.args(),
+        "model_args": asdict(model.config),
     }
     state = optimizer.state_dict()
     moments = {place: {name: part.clone() for name, part in one.items()} for place, one in state["state"].items()}

@@ -36,17 +36,28 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "report.html"
 
 
-@pytest.fixture
-def page(browser: Browser, report: Path) -> Iterator[Page]:
-    with browser.new_context(viewport={"width": 1200, "height": 900}) as context:
+@pytest.fixture(scope="module")
+def tab_and_faults(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
+    """A tab of its own costs three times what the page in it does."""
+    with browser.new_context() as context:
         context.set_default_timeout(PATIENCE_S * 1000)
         page = context.new_page()
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: faults.append(said.text))
-        page.goto(report.as_uri())
-        yield page
-        assert faults == []
+        yield page, faults
+
+
+@pytest.fixture
+def page(tab_and_faults: tuple[Page, list[str]], report: Path) -> Iterator[Page]:
+    page, faults = tab_and_faults
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.emulate_media(media="screen")
+    page.goto("about:blank")  # so that it is loaded again, whatever place in it was gone to
+    faults.clear()
+    page.goto(report.as_uri())
+    yield page
+    assert faults == []
 
 
 def names(page: Page) -> list[str]:
@@ -99,9 +110,22 @@ def test_the_others_are_one_line_each(page: Page) -> None:
     assert all(box is not None and box["height"] < 60 for box in boxes)
 
 
+# When it is as wide as was asked for and all is drawn for that width: two frames, since a chart is drawn in the first.
+LAID_OUT = """
+(width) => new Promise((resolve) => {
+  const look = () => {
+    if (innerWidth !== width) setTimeout(look, 20);
+    else requestAnimationFrame(() => requestAnimationFrame(resolve));
+  };
+  look();
+})
+"""
+
+
 @pytest.mark.parametrize("width", [360, 718])  # a phone, and the text of an A4 page
 def test_no_column_is_lost(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
+    page.evaluate(LAID_OUT, width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     if width > 700:
         page.emulate_media(media="print")

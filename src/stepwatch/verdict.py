@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
-from stepwatch.analysis.findings import WARNING, cause_of_end
+from stepwatch.analysis.findings import cause_of_end
 from stepwatch.analysis.periods import LARGE_RATIO
 from stepwatch.analysis.phases import SPIKE_NOISES, SPIKE_RATIO, Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
@@ -300,7 +300,7 @@ def too_little(evidence: Evidence) -> Verdict | None:
                 facts,
             )
         elif rows == 1:
-            status = Status.BEGUN if a.phases.of(Phase.FIRST).any() else Status.UNKNOWN
+            status = Status.BEGUN if a.phases.first is not None else Status.UNKNOWN
             text = Message("The log has a single iteration: it does not show what a normal one takes.")
         return Verdict(status=status, text=text)
     return None
@@ -389,9 +389,9 @@ def waiting(evidence: Evidence) -> Verdict | None:
 def slow(evidence: Evidence) -> Verdict | None:
     """The machine holds it back, where that was sampled; or it is slower than others are on this card."""
     use = evidence.analysis.machine
-    for cause in use.causes if use is not None else ():
-        if cause.slows and cause.severity == WARNING:
-            return Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
+    cause = use.slowed_by if use is not None else None
+    if cause is not None:
+        return Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
     for code in evidence.noticed("slower_than_expected", "low_mfu"):
         advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
         return _running(Status.SLOW, evidence.sentence(code), (code,), advice)
@@ -568,7 +568,7 @@ def healthy(evidence: Evidence) -> Verdict | None:
             "A normal iteration takes {step:time}. {count:n} were slow, and the log does not say why.",
             stalled,
         )
-    elif (a.run.iterations.time_s[a.phases.of(Phase.FIRST)] > 1.2 * a.costs.step_s.mid).any():
+    elif a.phases.first is not None and a.run.iterations.time_s[a.phases.first] > 1.2 * a.costs.step_s.mid:
         text = Message("A normal iteration takes {step:time}. Only the first one is slow: it includes the warm-up.")
     elif a.run.timing is Timing.SPANS_RUN:
         text = Message("An iteration takes {step:time} on average. The log does not show single iterations.")

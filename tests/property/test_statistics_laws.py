@@ -182,4 +182,3 @@ def test_levels_between_rows_are_on_a_straight_line(rows: list[tuple[float, bool
     levels = running_levels(values[known], window)
     lines = np.interp(np.arange(len(known)), np.flatnonzero(known), np.asarray(levels))
     np.testing.assert_array_equal(np.asarray(levels.spread_over(known)), lines)
-    np.testing.assert_array_equal(levels.between(np.arange(len(known)), known), lines)

@@ -157,47 +157,43 @@ def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.
 class _Level(NamedTuple):
     """The speed over its mean at all evaluations: what slows steps slows evaluations alike."""
 
-    values: Levels
-    normal: npt.NDArray[np.bool_]
-    """Rows at which it is known; between them it is on a straight line."""
+    at: Levels
     at_first: float
     doubt_at_first: float
 
-    def at(self, rows: npt.NDArray[np.int64]) -> Floats:
-        return self.values.between(rows, self.normal)
 
-    @classmethod
-    def of(cls, run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> _Level:
-        """Over its mean at all evaluations; where a run has two speeds, over that of the present one."""
-        normal = phases.normal
-        if phases.baseline is None or not normal.any():
-            return cls(Levels(np.ones(1), np.zeros(1, np.uint16)), np.ones(1, bool), 1.0, 0.0)
-        # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
-        noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
-        window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
-        local = running_levels(chosen(run.iterations.time_s, normal), window)
-        local = local.mapped(lambda times: np.maximum(times, PRINTED_STEP_S / 2))
-        usual = total(local) / len(local)
-        local = local.mapped(lambda times: times / usual)
-        # What varies no more than the noise of the medians is no change of speed.
-        kept = max(0.0, 1 - noise**2 / window / max(variance(local), 1e-30))
-        local = local.mapped(lambda levels: 1 + kept * (levels - 1))
-        # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
-        # to no time at all it goes through a jump, which says nothing of what was before.
-        half = window // 2
-        line = 2 * local[half] - local[2 * half] if len(local) >= 3 * half else 0.0
-        start = float(line if line > 0 else local[0])
+def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> _Level:
+    """Over its mean at all evaluations; where a run has two speeds, over that of the present one."""
+    normal = phases.normal
+    if phases.baseline is None or not normal.any():
+        return _Level(Levels(np.ones(1), np.zeros(len(normal), np.uint16)), 1.0, 0.0)
+    # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
+    noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
+    window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
+    local = running_levels(chosen(run.iterations.time_s, normal), window)
+    local = local.mapped(lambda times: np.maximum(times, PRINTED_STEP_S / 2))
+    usual = total(local) / len(local)
+    local = local.mapped(lambda times: times / usual)
+    # What varies no more than the noise of the medians is no change of speed.
+    kept = max(0.0, 1 - noise**2 / window / max(variance(local), 1e-30))
+    local = local.mapped(lambda levels: 1 + kept * (levels - 1))
+    # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
+    # to no time at all it goes through a jump, which says nothing of what was before.
+    half = window // 2
+    line = 2 * local[half] - local[2 * half] if len(local) >= 3 * half else 0.0
+    start = float(line if line > 0 else local[0])
 
-        logged = np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
-        between, times = phases.unlogged_evals.at_rows(run.iterations.number)
-        rows = np.concatenate((logged, between))
-        levels, weights = local.between(rows, normal), np.concatenate((np.ones(len(logged)), times))
-        if not len(logged):
-            levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
-        if phases.first_evaluates:
-            levels, weights = np.append(levels, start), np.append(weights, 1.0)
-        mean = float(np.average(levels, weights=weights)) if now.all() else median(local[now[normal]])
-        return cls(local.mapped(lambda levels: levels / mean), normal, start / mean, 0.5 * abs(start - 1) / mean)
+    logged = np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    between, times = phases.unlogged_evals.at_rows(run.iterations.number)
+    levels = local.spread_over(normal)[np.concatenate((logged, between))]
+    weights = np.concatenate((np.ones(len(logged)), times))
+    if not len(logged):
+        levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
+    if phases.first_evaluates:
+        levels, weights = np.append(levels, start), np.append(weights, 1.0)
+    mean = float(np.average(levels, weights=weights)) if now.all() else median(local[now[normal]])
+    at = local.mapped(lambda levels: levels / mean).spread_over(normal)
+    return _Level(at, start / mean, 0.5 * abs(start - 1) / mean)
 
 
 def _beliefs(run: Run, step_s: float) -> tuple[Belief | None, Belief | None, float]:
@@ -223,18 +219,18 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
     step, mean_ratio = _step(run, phases, speed_of, speeds_s)
     believed_evaluation, believed_checkpoint, usual_evaluation_s = _beliefs(run, step.seconds.mid)
     present = speed_of == speed_of[-1]
-    level = _Level.of(run, phases, present)
+    level = _level(run, phases, present)
 
     # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
     rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     if present[np.append(rows, both)].any():  # what makes two speeds does not slow steps and evaluations alike
         rows, both = rows[present[rows]], both[present[both]]
-    alone = phases.excess_s(run, rows, mean_ratio) / level.at(rows)
+    alone = phases.excess_s(run, rows, mean_ratio) / level.at[rows]
     saving = phases.excess_s(run, both, mean_ratio)
-    saving = saving - median(alone) * (level.at(both) - 1) if len(alone) else saving / level.at(both)
+    saving = saving - median(alone) * (level.at[both] - 1) if len(alone) else saving / level.at[both]
     noise = _Noise.of(phases, alone, saving)
 
-    first = phases.excess_s(run, phases.of(Phase.FIRST), mean_ratio)
+    first = phases.excess_s(run, np.array([] if phases.first is None else [phases.first], np.int64), mean_ratio)
     evaluation, checkpoint, compilation, pair_s = None, None, None, None
     if phases.baseline is None and len(rows) + len(both):
         # No normal iteration to compare with: of each row only the sum of its parts is known.

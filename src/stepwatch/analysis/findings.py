@@ -58,10 +58,9 @@ Rule = Callable[["Analysis"], Iterator[Finding]]
 
 
 def first_iteration(a: Analysis) -> Iterator[Finding]:
-    rows = np.flatnonzero(a.phases.of(Phase.FIRST))
-    if not len(rows) or a.costs.compile_s is None:
+    row = a.phases.first
+    if row is None or a.costs.compile_s is None:
         return
-    row = int(rows[0])
     covers, last = int(a.phases.covers[row]), int(a.run.iterations.number[row])
     facts = {
         "at": last,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,16 +34,6 @@ class Clock(StrEnum):
     NONE = "none"
 
 
-class Cause(NamedTuple):
-    """What the machine did that explains a slow run."""
-
-    code: str
-    severity: str
-    message: Message
-    slows: bool = True
-    """All of the run, now; not a single moment of it, nor what is to come."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineUse:
     """Samples and the rows that they fall into."""
@@ -54,9 +44,15 @@ class MachineUse:
     clock: Clock
     steps: Mask
     """The samples inside normal steps; without a common clock those in which the machine works."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Finding, ...] = ()
     energy_j: Interval | None = None
     """Of all cards, from the first to the last sample inside the run."""
+
+    @property
+    def slowed_by(self) -> Finding | None:
+        """What holds all of the run back now: not a single moment of it, nor what is to come."""
+        passing = ("stopped_process", "memory_leak")
+        return next((one for one in self.causes if one.severity == WARNING and one.code not in passing), None)
 
     def levels(self, columns: Mapping[str, Floats]) -> dict[str, float]:
         """Means inside normal steps, of the figures that are known there."""
@@ -264,7 +260,7 @@ def _reached(clocks: Floats) -> float | None:
     return _mean(known[known > 0.5 * np.quantile(known, 0.9)]) if len(known) else None
 
 
-def waiting(view: _View) -> Iterator[Cause]:
+def waiting(view: _View) -> Iterator[Finding]:
     """The card, or where there is none the processors, idle inside normal steps."""
     used, cpu = view.of_cards("utilisation"), view.level("training_cpu")
     if used is None and (cpu is None or cpu >= 0.5):  # a training step on a processor keeps one busy by itself
@@ -326,10 +322,10 @@ def waiting(view: _View) -> Iterator[Cause]:
             "The card is idle {idle:pct} of the time inside normal steps, and neither the processors nor the disk are busy: it waits for data or for another machine. Prefetch, with more loader workers."
         )
         code = "waits_for_data"
-    yield Cause(code, WARNING, text._replace(params=facts))
+    yield Finding(code, WARNING, text._replace(params=facts))
 
 
-def other_programs(view: _View) -> Iterator[Cause]:
+def other_programs(view: _View) -> Iterator[Finding]:
     """Which use the processors or the disk."""
     if view.crowded:
         facts = {"others": view.others, "processors": view.level("processors")}
@@ -337,16 +333,16 @@ def other_programs(view: _View) -> Iterator[Cause]:
             "Other programs keep {others:x} of {processors:n} processors busy during normal steps. The training has to share them.",
             facts,
         )
-        yield Cause("busy_processors", WARNING, text)
+        yield Finding("busy_processors", WARNING, text)
     if view.foreign_disk is not None:
         facts = {"busy": view.level("disk_busy"), "others": view.foreign_disk}
         text = Message(
             "The disk is busy {busy:pct} of the time, mostly for other programs ({others:size} a second).", facts
         )
-        yield Cause("busy_disk", WARNING, text)
+        yield Finding("busy_disk", WARNING, text)
 
 
-def slow_saves(view: _View) -> Iterator[Cause]:
+def slow_saves(view: _View) -> Iterator[Finding]:
     """Saves that the disk is too slow for."""
     busy, own, whole = (view.column(name) for name in ("disk_busy", "write_bytes_per_s", "disk_write_bytes_per_s"))
     if busy is None or own is None or whole is None:
@@ -362,10 +358,10 @@ def slow_saves(view: _View) -> Iterator[Cause]:
             "The training waits {share:pct} of the time for a disk that writes checkpoints at {rate:size} a second, as fast as it can. Save less often, or to a faster disk.",
             facts,
         )
-        yield Cause("slow_saves", WARNING, text)
+        yield Finding("slow_saves", WARNING, text)
 
 
-def busy_network(view: _View) -> Iterator[Cause]:
+def busy_network(view: _View) -> Iterator[Finding]:
     busy, moved = view.level("network_busy"), view.level("network_bytes_per_s")
     if busy is not None and moved is not None and busy > BUSY:
         facts = {"busy": busy, "moved": moved}
@@ -373,10 +369,10 @@ def busy_network(view: _View) -> Iterator[Cause]:
             "The network is busy {busy:pct} of the time during normal steps ({moved:size} a second): the training waits for other machines, or for data from them.",
             facts,
         )
-        yield Cause("busy_network", WARNING, text)
+        yield Finding("busy_network", WARNING, text)
 
 
-def hot_cards(view: _View) -> Iterator[Cause]:
+def hot_cards(view: _View) -> Iterator[Finding]:
     for card in view.cards:
         hot, clock, heat = (card.columns.get(name) for name in ("hot", "sm_clock_hz", "temperature_c"))
         if hot is None or clock is None or heat is None:
@@ -394,10 +390,10 @@ def hot_cards(view: _View) -> Iterator[Cause]:
                 "Card {card:n} was too hot {share:pct} of the time ({heat:n} °C): the driver lowered its clock by {slower:pct}. Improve its cooling, or lower its power limit a little.",
                 facts,
             )
-            yield Cause("hot_card", WARNING, text)
+            yield Finding("hot_card", WARNING, text)
 
 
-def power_caps(view: _View) -> Iterator[Cause]:
+def power_caps(view: _View) -> Iterator[Finding]:
     for card in view.cards:
         capped, top, clocks = (
             view.of_card(card, "capped"),
@@ -419,10 +415,10 @@ def power_caps(view: _View) -> Iterator[Cause]:
                 "Card {card:n} was held back by its power limit {share:pct} of the time: its clock was {slower:pct} below the highest.",
                 facts,
             )
-            yield Cause("power_cap", NOTICE, text)
+            yield Finding("power_cap", NOTICE, text)
 
 
-def spilled_memory(view: _View) -> Iterator[Cause]:
+def spilled_memory(view: _View) -> Iterator[Finding]:
     for card in view.cards:
         used, total, moved = (
             view.of_card(card, name) for name in ("memory_used_bytes", "memory_total_bytes", "pcie_bytes_per_s")
@@ -434,10 +430,10 @@ def spilled_memory(view: _View) -> Iterator[Cause]:
                 "The memory of card {card:n} is full ({share:pct}) while {moved:size} a second move between card and host: part of it lies in the host's memory, which is far slower. Use a smaller batch.",
                 facts,
             )
-            yield Cause("spilled_memory", WARNING, text)
+            yield Finding("spilled_memory", WARNING, text)
 
 
-def shared_cards(view: _View) -> Iterator[Cause]:
+def shared_cards(view: _View) -> Iterator[Finding]:
     for card in view.cards:
         count, size = view.of_card(card, "other_processes"), view.of_card(card, "other_memory_bytes")
         if count is not None and size is not None and count >= 0.5 and size > 200e6:  # an idle process is no neighbour
@@ -445,10 +441,10 @@ def shared_cards(view: _View) -> Iterator[Cause]:
             text = Message(
                 "Another program uses card {card:n} too, with {size:size} of its memory. The two share its time.", facts
             )
-            yield Cause("shared_card", WARNING, text)
+            yield Finding("shared_card", WARNING, text)
 
 
-def short_memory(view: _View) -> Iterator[Cause]:
+def short_memory(view: _View) -> Iterator[Finding]:
     moved, faults = view.level("swap_bytes_per_s"), view.level("major_faults_per_s")
     if moved is not None and moved > SWAPPING_BYTES_PER_S and (faults is None or faults > 50):
         facts = {"moved": moved}
@@ -456,7 +452,7 @@ def short_memory(view: _View) -> Iterator[Cause]:
             "The machine has too little memory: {moved:size} a second move between memory and disk. Use fewer loader workers, or close other programs.",
             facts,
         )
-        yield Cause("swapping", WARNING, text)
+        yield Finding("swapping", WARNING, text)
     used, total = view.column("training_memory_bytes"), view.level("memory_total_bytes")
     free = view.column("memory_used_bytes")
     if used is None or not total or free is None:
@@ -476,19 +472,19 @@ def short_memory(view: _View) -> Iterator[Cause]:
             "The memory of the training grows by {rate:size} an hour: at this rate the machine's memory is full in {left:time}. Something keeps what it should let go.",
             facts,
         )
-        yield Cause("memory_leak", WARNING, text, slows=False)
+        yield Finding("memory_leak", WARNING, text)
 
 
-def stopped_process(view: _View) -> Iterator[Cause]:
+def stopped_process(view: _View) -> Iterator[Finding]:
     stopped = view.column("stopped")
     if stopped is not None and (still := (stopped[view.span] > 0.5)).any():
         at_s = view.samples.at_s[view.span]
         facts = {"time": float(still.sum() * np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0}
         text = Message("The training was stopped by a signal (Ctrl-Z, SIGSTOP) for {time:time}.", facts)
-        yield Cause("stopped_process", WARNING, text, slows=False)
+        yield Finding("stopped_process", WARNING, text)
 
 
-def card_apart(view: _View) -> Iterator[Cause]:
+def card_apart(view: _View) -> Iterator[Finding]:
     """One card that differs from all the others."""
     for name, unit, text in (
         ("temperature_c", 1.0, Message("Card {card:n} runs at {level:n} °C, the others at {low:n} to {high:n} °C.")),
@@ -526,10 +522,10 @@ def card_apart(view: _View) -> Iterator[Cause]:
                     "low": float(rest.min()),
                     "high": float(rest.max()),
                 }
-                yield Cause("card_apart", NOTICE, text._replace(params=facts))
+                yield Finding("card_apart", NOTICE, text._replace(params=facts))
 
 
-_RULES: tuple[Callable[[_View], Iterator[Cause]], ...] = (
+_RULES: tuple[Callable[[_View], Iterator[Finding]], ...] = (
     stopped_process, waiting, other_programs, busy_network, slow_saves, short_memory, hot_cards, power_caps, spilled_memory, shared_cards, card_apart,
 )  # fmt: skip
 
@@ -601,8 +597,7 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
             "The samples contain {count:n} impossible values, the first of {what:word}: they are not used.", len(outside),
         )  # fmt: skip
         yield Finding("outside_samples", NOTICE, text)
-    for cause in a.machine.causes:
-        yield Finding(cause.code, cause.severity, cause.message)
+    yield from a.machine.causes
     if not a.machine.causes and a.machine.clock is not Clock.NONE:
         yield Finding(
             "nothing_in_samples", INFO, Message("Nothing in the samples of the machine explains a slow iteration.")

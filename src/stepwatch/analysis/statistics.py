@@ -212,26 +212,20 @@ class Levels:
         return Levels(to(self._values), self._of_row)
 
     def spread_over(self, rows: npt.NDArray[np.bool_]) -> Levels:
-        """As of all rows, where it is that of some: on a straight line between them."""
+        """As of all rows, where it is that of some: on a straight line between them, as np.interp has it."""
         if rows.all():
             return self
-        others = np.flatnonzero(~rows)
-        between, which = np.unique(self.between(others, rows), return_inverse=True)
+        others, beside = np.flatnonzero(~rows), np.zeros(len(rows), bool)
+        beside[:-1] |= ~rows[1:]
+        beside[1:] |= ~rows[:-1]
+        near = np.flatnonzero(beside & rows)
+        between, which = np.unique(
+            np.interp(others, near, self[near - np.searchsorted(others, near)]), return_inverse=True
+        )
         of_row = np.empty(len(rows), np.min_scalar_type(len(self._values) + len(between)))
         of_row[rows] = self._of_row
         of_row[others] = len(self._values) + which
         return Levels(np.concatenate((self._values, between)), of_row)
-
-    def between(self, asked: Ints, rows: npt.NDArray[np.bool_]) -> Floats:
-        """The values at other rows than the ones that they are of; as np.interp, by the rows that are near alone."""
-        others = np.flatnonzero(~rows)
-        wanted = np.zeros(len(rows), bool)
-        wanted[asked[asked < len(rows)]] = True
-        wanted[:-1] |= ~rows[1:]
-        wanted[1:] |= ~rows[:-1]
-        wanted[-1] = True
-        near = np.flatnonzero(wanted & rows)
-        return np.asarray(np.interp(asked, near, self[near - np.searchsorted(others, near)]))
 
 
 def running_levels(values: Column, window: int, most_points: int = 2_000, least: float = -math.inf) -> Levels:

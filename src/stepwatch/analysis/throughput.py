@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import MODELLED, Costs
 from stepwatch.analysis.goodput import Goodput
-from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
 from stepwatch.estimator.ceilings import normal_mfu
 from stepwatch.estimator.workload import Workload
@@ -207,7 +207,7 @@ def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
 
 def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None, gpu: Gpu | None) -> Costs:
     """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
-    if len(run.iterations) != 1 or not phases.of(Phase.FIRST).any():
+    if len(run.iterations) != 1 or phases.first is None:
         return costs
     if expected is None:
         usual, most_s = usual_step_s(run, gpu), float(run.iterations.time_s[0])

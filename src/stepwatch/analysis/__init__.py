@@ -134,7 +134,10 @@ def analyse(
     phases = find_phases(run)
     regimes = find_regimes(run, phases)
     costs = find_costs(run, phases, regimes)
-    costs = with_outside(run, phases, with_expected_step(run, phases, costs, expected, gpu))
+    if len(run.iterations) == 1 and phases.first is not None:
+        costs = with_expected_step(run, phases, costs, expected, gpu)
+    if not run.holds >= {"eval", "checkpoint"}:
+        costs = with_outside(run, phases, costs)
     rules, goodput_of, side_by_side = findings.RULES, find_goodput, None
     if run.inside is None and run.compile_s is None and run.span is None and not run.parts:
         split = split_rows(run, phases, costs)

@@ -73,74 +73,59 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     compiles, evaluates = a.costs.compile_s.mid > 0, a.phases.first_evaluates and a.costs.eval_s is not None
     if a.run.compile_s is not None:
         text = Message(
-            "Compilation and warm-up took {compile:range}; the compilation was timed separately. They do not count towards the speed.",
-            facts,
+            "Compilation and warm-up took {compile:range}; the compilation was timed separately. They do not count towards the speed."
         )
     elif covers > 1:  # one time for all of the first iterations
         text = Message(
-            "Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count towards the speed.",
-            facts,
+            "Iterations {begin:n} to {at:n} are the first of their process and took {time:time} together: {compile:range} of it is compilation and warm-up. They do not count towards the speed."
         )
         if mixed:
             text = Message(
-                "Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot separate. They do not count towards the speed.",
-                facts,
+                "Iterations {begin:n} to {at:n} took {time:time} together: compilation and warm-up, the first evaluation and the steps, which this log cannot separate. They do not count towards the speed."
             )
         elif not compiles and a.phases.first_evaluates:
             text = Message(
-                "Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them.",
-                facts,
+                "Iterations {begin:n} to {at:n} took {time:time} together, no more than an evaluation and as many steps: no compilation is visible in them."
             )
         elif not compiles:
             text = Message(
-                "Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them.",
-                facts,
+                "Iterations {begin:n} to {at:n} took {time:time} together, no more than as many others: no compilation is visible in them."
             )
         elif evaluates:
             text = Message(
-                "Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count towards the speed.",
-                facts,
+                "Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count towards the speed."
             )
         elif a.run.start is Start.PROCESS:
             text = Message(
-                "Iterations {begin:n} to {at:n} took {time:time} together since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. They do not count towards the speed.",
-                facts,
+                "Iterations {begin:n} to {at:n} took {time:time} together since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. They do not count towards the speed."
             )
     elif mixed:
         text = Message(
-            "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot separate. It does not count towards the speed.",
-            facts,
+            "Iteration {at:n} took {time:time}: compilation and warm-up plus the first evaluation, which this log cannot separate. It does not count towards the speed."
         )
     elif not compiles and "eval" in a.run.holds:
         text = Message(
-            "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it.",
-            facts,
+            "Iteration {at:n} took {time:time}, no more than an evaluation and a step: no compilation is visible in it."
         )
     elif not compiles:
-        text = Message(
-            "Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.", facts
-        )
+        text = Message("Iteration {at:n} took {time:time}, no more than a step: no compilation is visible in it.")
     elif a.phases.first_saves:
         text = Message(
-            "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count towards the speed.",
-            facts,
+            "Iteration {at:n} is the first after a restart and took {time:time}: {compile:range} of it is compilation and warm-up, the rest evaluation, checkpoint and step. It does not count towards the speed."
         )
     elif evaluates:
         text = Message(
-            "Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count towards the speed.",
-            facts,
+            "Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count towards the speed."
         )
     elif a.run.start is Start.PROCESS:
         text = Message(
-            "Iteration {at:n} took {time:time} since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. It does not count towards the speed.",
-            facts,
+            "Iteration {at:n} took {time:time} since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. It does not count towards the speed."
         )
     else:
         text = Message(
-            "Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count towards the speed.",
-            facts,
+            "Iteration {at:n} is the first of its process and took {time:time}: {compile:range} of it is compilation and warm-up. It does not count towards the speed."
         )
-    yield Finding("first_iteration", INFO, text)
+    yield Finding("first_iteration", INFO, text._replace(params=facts))
 
 
 def _some(numbers: Ints) -> list[int]:
@@ -198,22 +183,19 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
     how = a.costs.how.get("checkpoint_s")
     if how == NOT_SEPARABLE and a.costs.pair_s is not None:
         text = Message(
-            "Evaluation and checkpoint together cost {pair:range}. This log cannot separate the two: the checkpoint may take up to {cost:high}.",
-            facts,
+            "Evaluation and checkpoint together cost {pair:range}. This log cannot separate the two: the checkpoint may take up to {cost:high}."
         )
     elif how == NOT_SEPARABLE:
-        text = Message("Checkpoints were written, but nothing in this log shows what one costs.", facts)
+        text = Message("Checkpoints were written, but nothing in this log shows what one costs.")
     elif how in (MODELLED, COMBINED):
         text = Message(
-            "A checkpoint costs about {cost:range}, estimated from the size of the model and usual disk speeds.", facts
+            "A checkpoint costs about {cost:range}, estimated from the size of the model and usual disk speeds."
         )
     elif a.phases.of(Phase.EVAL).any():
-        text = Message(
-            "A checkpoint costs {cost:range}: the difference between evaluations with and without one.", facts
-        )
+        text = Message("A checkpoint costs {cost:range}: the difference between evaluations with and without one.")
     else:
-        text = Message("A checkpoint costs {cost:range}.", facts)
-    yield Finding("checkpoint_cost", NOTICE if how == NOT_SEPARABLE else INFO, text)
+        text = Message("A checkpoint costs {cost:range}.")
+    yield Finding("checkpoint_cost", NOTICE if how == NOT_SEPARABLE else INFO, text._replace(params=facts))
 
 
 def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
@@ -358,7 +340,7 @@ def change_of_level(a: Analysis) -> Finding:
     regimes = a.regimes.regimes
     fastest = min(regimes, key=lambda regime: regime.step_s)
     slowest = max(regimes, key=lambda regime: regime.step_s)
-    facts = {
+    facts: dict[str, object] = {
         "slow": slowest.step_s,
         "fast": fastest.step_s,
         "begin": slowest.from_iteration,
@@ -368,23 +350,20 @@ def change_of_level(a: Analysis) -> Finding:
     }
     if a.run.traits.schedules:
         text = Message(
-            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended.",
-            facts,
+            "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended."
         )
-        return Finding("schedule", INFO, text)
+        return Finding("schedule", INFO, text._replace(params=facts))
     if a.regimes.announced:
         last, before = regimes[-1], regimes[-2]
-        said = {"before": before.step_s, "now": last.step_s, "at": last.from_iteration, "quote": last.announced}
+        facts = {"before": before.step_s, "now": last.step_s, "at": last.from_iteration, "quote": last.announced}
         text = Message(
-            "The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended.",
-            said,
+            "The length of a step changed from {before:time} to {now:time} at iteration {at:n}, where the log says “{quote:quote}”. That is intended."
         )
-        return Finding("schedule", INFO, text)
+        return Finding("schedule", INFO, text._replace(params=facts))
     text = Message(
-        "The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat.",
-        facts,
+        "The speed changed: {fast:time} per iteration at best, {slow:time} ({ratio:x} times as much) from iteration {begin:n} to {end:n}. A whole stretch is slow, not single iterations: another job on the card, a power limit or heat."
     )
-    return Finding("regime_change", NOTICE, text)
+    return Finding("regime_change", NOTICE, text._replace(params=facts))
 
 
 def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
@@ -494,29 +473,25 @@ def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
     }
     if t.peak_flops is None or t.mfu is None:
         text = Message(
-            "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.",
-            facts,
+            "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
         )
         if printed > 1:
             text = Message(
-                "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one.",
-                facts,
+                "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
             )
-        yield Finding("mfu_other_card", NOTICE, text)
+        yield Finding("mfu_other_card", NOTICE, text._replace(params=facts))
     elif not t.possible:  # a finding of its own
         return
     elif t.peak_flops != A100_FLOPS:
         text = Message(
-            "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. The normal iterations use {mfu:pct} of your {gpu:word} ({peak:tflops}).",
-            facts,
+            "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}) and smoothed over slow iterations. The normal iterations use {mfu:pct} of your {gpu:word} ({peak:tflops})."
         )
-        yield Finding("mfu_other_card", NOTICE, text)
+        yield Finding("mfu_other_card", NOTICE, text._replace(params=facts))
     elif t.mfu > 1.08 * printed:
         text = Message(
-            "The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}.",
-            facts,
+            "The printed MFU of {printed:pct} is a moving average that the slow iterations pull down; the normal iterations reach {mfu:pct}."
         )
-        yield Finding("mfu_smoothed", INFO, text)
+        yield Finding("mfu_smoothed", INFO, text._replace(params=facts))
 
 
 def not_shown(a: Analysis) -> Iterator[Finding]:
@@ -615,40 +590,31 @@ def against_the_model(a: Analysis, expected: Interval, gpu: Gpu) -> Finding:
     facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": gpu.name}
     if step > expected.high:
         text = Message(
-            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data.",
-            facts,
+            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data."
         )
         if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
             text = Message(
-                "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16.",
-                facts,
+                "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16."
             )
-        return Finding("slower_than_expected", WARNING, text)
+        return Finding("slower_than_expected", WARNING, text._replace(params=facts))
     if step < expected.low:
         text = Message(
-            "A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range}).",
-            facts,
+            "A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range})."
         )
-        return Finding("faster_than_expected", INFO, text)
-    text = Message(
-        "Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.", facts
-    )
-    return Finding("speed_is_normal", INFO, text)
+        return Finding("faster_than_expected", INFO, text._replace(params=facts))
+    text = Message("Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.")
+    return Finding("speed_is_normal", INFO, text._replace(params=facts))
 
 
 # --- how it ended, and how it was read --------------------------------------------------------------------------
 
 
-def _last(rows: np.ndarray) -> int:
-    """The last of these rows; -1 where there is none."""
-    return len(rows) - 1 - int(np.argmax(rows[::-1])) if rows.any() else -1
-
-
 def end(a: Analysis) -> Iterator[Finding]:
     loss = a.run.iterations.loss
-    good, lost = _last(np.isfinite(loss)), _last(np.isinf(loss))  # nan is what was not printed
-    if lost > good:
-        begin = good + 1 + int(np.argmax(np.isinf(loss[good + 1 :])))
+    good, lost = np.isfinite(loss), np.isinf(loss)  # nan is what was not printed
+    begin = len(good) - int(np.argmax(good[::-1])) if good.any() else 0  # behind the last good one
+    if lost[begin:].any():
+        begin += int(np.argmax(lost[begin:]))
         text = Message(
             "The loss is not a number from iteration {at:n} on: the model no longer learns.",
             {"at": int(a.run.iterations.number[begin])},

@@ -285,15 +285,16 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
         if costs.data_s is not None:
             data = split.column_s(DATA, rows)
             steps += data
-            waited += _total(data, about)
+            waited += total_s(data * about)
         artefact = phases.artefact[rows]  # no time is lost in it
-        parts["step"] += _total(steps, about)
-        parts["step"] -= _total(steps[artefact] - costs.mean_ratio * usual[rows][artefact], about[artefact])
+        parts["step"] += total_s(steps * about)
+        beyond = steps[artefact] - costs.mean_ratio * usual[rows][artefact]
+        parts["step"] -= total_s(beyond * about[artefact])
         for part in ("eval", "checkpoint", "compile"):
-            parts[part] += _total(split.column_s(part, rows), about)
+            parts[part] += total_s(split.column_s(part, rows) * about)
         stalls, unexplained = phases.phase[rows] == Phase.STALL, split.column_s("unexplained", rows)
-        parts["stall"] += _total(unexplained[stalls], about[stalls])
-        parts["unexplained"] += _total(unexplained, about)
+        parts["stall"] += total_s(unexplained[stalls] * about[stalls])
+        parts["unexplained"] += total_s(unexplained * about)
     parts["compile"] += run.compile_s or 0.0
     parts["unexplained"] = max(parts["unexplained"] - parts["stall"], 0.0)
 
@@ -325,12 +326,6 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
     # A trainer that prints means waits for its card, whatever lines are missing.
     unlogged = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)
     return parts, int(covers.sum() + missing), unlogged
-
-
-def _total(seconds: Floats, covers: Ints) -> float:
-    """Where each time is of one iteration there is nothing to multiply."""
-    alone = not len(covers) or covers.strides == (0,)
-    return total_s(seconds if alone else seconds * covers)
 
 
 def clock_wall_s(run: Run, first_covers: int) -> float | None:

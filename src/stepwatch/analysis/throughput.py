@@ -207,8 +207,6 @@ def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
 
 def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None, gpu: Gpu | None) -> Costs:
     """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
-    if len(run.iterations) != 1 or phases.first is None:
-        return costs
     if expected is None:
         usual, most_s = usual_step_s(run, gpu), float(run.iterations.time_s[0])
         if usual is None or usual.mid > most_s:

@@ -142,27 +142,17 @@ class Workload:
 
 
 NANOGPT = Workload()
+_MODEL = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias", "dropout", "batch_size")
+_STACK = ("dtype", "compile", "flash", "fused", "activation_checkpointing", "world_size")
 NANOGPT_DEFAULTS: Mapping[str, Value] = {
-    "n_layer": NANOGPT.n_layer,
-    "n_head": NANOGPT.n_head,
-    "n_embd": NANOGPT.n_embd,
-    "block_size": NANOGPT.block_size,
-    "vocab_size": NANOGPT.vocab_size,
-    "bias": NANOGPT.bias,
-    "dropout": NANOGPT.dropout,
-    "batch_size": NANOGPT.batch_size,
+    **{name: getattr(NANOGPT, name) for name in _MODEL},
     "gradient_accumulation_steps": NANOGPT.grad_accum,
     "max_iters": 600_000,
     "eval_interval": 2000,
     "eval_iters": NANOGPT.eval_iters,
     "log_interval": 1,
     "always_save_checkpoint": True,
-    "dtype": NANOGPT.dtype,
-    "compile": True,
-    "flash": True,
-    "fused": NANOGPT.fused,
-    "activation_checkpointing": NANOGPT.activation_checkpointing,
-    "world_size": NANOGPT.world_size,
+    **{name: getattr(NANOGPT, name) for name in _STACK},
 }
 
 

@@ -35,6 +35,7 @@ from stepwatch.presenters import document_of, page_body, page_fragment, render
 from stepwatch.presenters.bar_charts import compared_parts, compared_steps
 from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
 from stepwatch.presenters.pictures import has_no_font, png, svg, titled
+from stepwatch.presenters.run_charts import plot
 from stepwatch.readers import READERS, read
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
@@ -131,7 +132,7 @@ def test_any_run_becomes_a_page(run: Run, card: object, language: str, which: in
 def test_any_chart_becomes_a_picture(run: Run, card: object, language: str, which: int, as_png: bool) -> None:
     analysis = analyse(run, card)  # type: ignore[arg-type]
     report = Report(runs=(RunReport(analysis=analysis, advice=None, verdict=judge(analysis)),))
-    drawn = (chart.draw(language) for chart in document_of(report).charts().values() if chart.draw is not None)
+    drawn = (plot(chart, language) for chart in document_of(report).charts().values())
     plots = [plot for plot in drawn if plot is not None]
     if not plots:
         return

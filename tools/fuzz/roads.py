@@ -19,7 +19,7 @@ import numpy as np
 
 from stepwatch import bounds
 from stepwatch.analysis import Analysis
-from stepwatch.answers import AdviseRequest, CompareRequest, EstimateRequest, ExplainRequest, is_log, pasted
+from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, is_log, pasted
 from stepwatch.answers.from_logs import Known, compare, explain, explain_runs
 from stepwatch.answers.from_plans import advise, estimate
 from stepwatch.errors import StepwatchError
@@ -180,7 +180,7 @@ def _answer(case: Case) -> Any:
             ExplainRequest(logs=(pasted(data, name, limit=LIMIT),))
             for data, name in ((case.data, "a.log"), (case.other, "b.log"))
         )
-        return compare(CompareRequest(before=before, after=after, fail_over="5%"))
+        return compare(before, after, "5%")
     if case.question == "estimate":
         return estimate(EstimateRequest(**options))
     if case.question == "recommend":

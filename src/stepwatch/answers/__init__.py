@@ -82,15 +82,6 @@ class AdviseRequest(EstimateRequest):
     log_format: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompareRequest:
-    """Of two logs, each with options of its own."""
-
-    before: ExplainRequest
-    after: ExplainRequest
-    fail_over: str | None = None
-
-
 class NoSuchRun(UsageError):
     def __init__(self, number: int, count: int) -> None:
         self.count = count

@@ -19,7 +19,7 @@ from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
-from stepwatch.answers import CompareRequest, ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
+from stepwatch.answers import ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.estimator import own_runs
 from stepwatch.gpus import Gpu, find_gpu_in_text
@@ -285,16 +285,16 @@ def _graphics_card_here() -> tuple[Gpu, str] | None:
 # --- compare ----------------------------------------------------------------------------------------------------
 
 
-def compare(request: CompareRequest) -> Comparison:
+def compare(before: ExplainRequest, after: ExplainRequest, fail_over: str | None = None) -> Comparison:
     """Whether the second run is slower than the first, by how much and why; of several in a log the longest."""
     from stepwatch.analysis.comparison import SIDES, limit_of
     from stepwatch.analysis.comparison import compare as compare_runs
 
-    limit = None if request.fail_over is None else limit_of(request.fail_over)
+    limit = None if fail_over is None else limit_of(fail_over)
     runs: list[Analysis] = []
     notes: list[Message] = []
     notices: list[Notice] = []
-    for side, field, asked in zip(SIDES, ("before", "after"), (request.before, request.after), strict=True):
+    for side, field, asked in zip(SIDES, ("before", "after"), (before, after), strict=True):
         (name,) = map(shown, asked.logs)
         with saying_first(notices):
             try:
@@ -324,7 +324,7 @@ def compare(request: CompareRequest) -> Comparison:
             )
             said.append(text)
         notes += [note for note in said if note not in notes]
-    names = shown(request.before.logs[0]), shown(request.after.logs[0])
+    names = shown(before.logs[0]), shown(after.logs[0])
     with saying_first(notices):
         found = compare_runs(runs[0], runs[1], names=names, limit=limit, notes=notes)
     return replace(found, notices=tuple(notices))

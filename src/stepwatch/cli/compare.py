@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from stepwatch.answers import CompareRequest, ExplainRequest
+from stepwatch.answers import ExplainRequest
 from stepwatch.answers.from_logs import compare
 from stepwatch.cli.commands import (
     ask_for_paste,
@@ -59,7 +59,7 @@ def command(
         )
     ask_for_paste(logs, lang)
     before, after = (_request(log, side, for_runs) for log, side in zip(logs, SIDES, strict=True))
-    found = compare(CompareRequest(before=before, after=after, fail_over=fail_over))
+    found = compare(before, after, fail_over)
     deliver(found, lang, form, output, chart=chart)
     if found.failed:
         sys.exit(3)  # a regression: neither success nor an error

@@ -159,15 +159,15 @@ def page_fragment(answer: Answer, language: str) -> str:
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:
     """One chart with the headline above it; of several runs that of the longest, as on the first screen."""
     from stepwatch.presenters.pictures import png
+    from stepwatch.presenters.run_charts import plot
 
     known: tuple[str, ...] = PLAN_CHARTS if isinstance(answer, PlanReport) else COMPARISON_CHARTS
     if isinstance(answer, Report):
         known = CHARTS
         answer = replace(answer, runs=(answer.runs[answer.longest],), unstarted=(), directory=False)
     document = document_of(answer)
-    charts = ((key, chart.draw) for key, chart in document.charts().items() if key in known)
-    plots = {key: draw(language) for key, draw in charts if draw is not None}
-    drawn = {key: plot for key, plot in plots.items() if plot is not None}
+    plots = {key: plot(chart, language) for key, chart in document.charts().items() if key in known}
+    drawn = {key: found for key, found in plots.items() if found is not None}
     chosen = drawn.get(name or known[0])
     if chosen is None:
         raise InputError(

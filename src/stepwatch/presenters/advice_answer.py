@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.messages import Message
@@ -16,7 +15,6 @@ from stepwatch.units import Interval
 if TYPE_CHECKING:
     from stepwatch.advice import AdviceList
     from stepwatch.advice.recommended import Recommended
-    from stepwatch.presenters.vega import Plot
     from stepwatch.report import AdviceReport
 
 # Settings that nanoGPT's train.py does not take: a patch or another command stands for them.
@@ -42,10 +40,9 @@ def advice_document(answer: AdviceReport) -> doc.Document:
         parts += changes(advised)
         notes += [span(advised), *advised.offers, *advised.missing]
     if advised is not None and any(advised.chosen):
-        draw = partial(_plot, advised)
         diff = doc.Code("\n".join(config_diff(advised.change)), "diff")
         head = (Message("Part"), Message("Before"), Message("After"))
-        compared = (doc.Table(head, "lrr", tuple(before_after(advised))), doc.Chart(name="changes", draw=draw))
+        compared = (doc.Table(head, "lrr", tuple(before_after(advised))), doc.Chart("changes", advised))
         parts += [
             doc.Section("compared", Message("Before and after"), compared),
             doc.Section("config", Message("In the config"), (diff,)),
@@ -56,12 +53,6 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     source = advised.case.analysis.run.source if advised is not None and advised.case.analysis is not None else ""
     about = source if source not in ("", "-") else None
     return doc.Document(Message("What to change"), tuple(lead), sections(*parts), about)
-
-
-def _plot(advised: AdviceList, language: str) -> Plot | None:
-    from stepwatch.presenters import bar_charts  # a terminal draws none of them
-
-    return bar_charts.changes(advised, language)
 
 
 def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:

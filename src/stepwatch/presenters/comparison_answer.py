@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING
 
 from stepwatch.analysis.comparison import Comparison
 from stepwatch.i18n import clean
@@ -12,9 +10,6 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters.document import sections, time_range, word
 from stepwatch.presenters.run_sentences import PART_NAMES
-
-if TYPE_CHECKING:
-    from stepwatch.presenters.vega import Plot
 
 BADGES = {
     "faster": doc.Badge("▼", Message("Faster"), "good"),
@@ -41,7 +36,8 @@ def comparison_document(c: Comparison) -> doc.Document:
                     _bullets(c.doubts),
                     doc.Text(certainty(c), priority=doc.Priority.ALWAYS),
                     doc.Table(head, "lrrr", tuple(rows(c)), doc.Priority.ALWAYS),
-                    *(doc.Chart(name=name, draw=partial(_plot, c, name)) for name in ("step", "parts")),
+                    doc.Chart("step", c),
+                    doc.Chart("parts", c),
                 ),
             ),
             doc.Section("settings", Message("Settings"), (changed,)),
@@ -49,12 +45,6 @@ def comparison_document(c: Comparison) -> doc.Document:
             doc.Section("noticed", Message("What else was noticed"), (_bullets(c.notes),)),
         ),
     )
-
-
-def _plot(c: Comparison, name: str, language: str) -> Plot:
-    from stepwatch.presenters import bar_charts  # a terminal draws none of them
-
-    return {"step": bar_charts.compared_steps, "parts": bar_charts.compared_parts}[name](c, language)
 
 
 def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:

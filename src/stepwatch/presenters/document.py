@@ -7,7 +7,7 @@ is always written whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,8 +18,11 @@ from stepwatch.settings import KINDS
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
+    from stepwatch.advice import AdviceList
+    from stepwatch.analysis.comparison import Comparison
+    from stepwatch.estimator.plan import Plan
     from stepwatch.presenters.run_sentences import PartRow
-    from stepwatch.presenters.vega import Plot
+    from stepwatch.report import RunReport
     from stepwatch.run import Floats, Ints
 
 
@@ -175,8 +178,10 @@ class Chart(NamedTuple):
     """A picture, and what a terminal draws of it."""
 
     name: str
-    draw: Callable[[str], Plot | None] | None = None
-    """In a language; None where there is nothing to draw."""
+    of: RunReport | Plan | Comparison | AdviceList | None = None
+    """What `run_charts.plot` draws; None where there is nothing to draw."""
+    sharing: int = 1
+    """How many runs of a page share the points that it may have."""
     points: Points | None = None
     priority: int | None = None
 

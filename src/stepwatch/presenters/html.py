@@ -18,7 +18,7 @@ from stepwatch.i18n import LANGUAGES, clean, joined, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters import vega
+from stepwatch.presenters import run_charts, vega
 from stepwatch.presenters.bar_charts import stacked_bar
 from stepwatch.presenters.document import all_blocks, text_and_code
 from stepwatch.presenters.pictures import svg
@@ -67,7 +67,7 @@ def body_of(
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
         """What the template shows of a chart; None where there is nothing to draw."""
-        plot = chart.draw(language) if chart.draw is not None else None
+        plot = run_charts.plot(chart, language)
         if plot is None:
             return None
         specs[chart.name] = plot.spec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stepwatch.messages import Message
@@ -14,7 +13,6 @@ from stepwatch.presenters.document import bullets, sections, time_range
 
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
-    from stepwatch.presenters.vega import Plot
     from stepwatch.report import PlanReport
 
 
@@ -34,8 +32,8 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     speed = doc.Text(sentences.speed(plan), label=Message("Speed"), priority=doc.Priority.MAIN)
     memory = doc.Text(sentences.memory(plan), label=Message("Memory"), priority=doc.Priority.MAIN)
     assumed = doc.Text((), label=Message("Assumed"), brief=guesses, priority=doc.Priority.ASSUMED)
-    time_chart = doc.Chart(name="parts", draw=partial(_plot, "parts", plan))
-    memory_chart = doc.Chart(name="memory", draw=partial(_plot, "memory", plan))
+    time_chart = doc.Chart(name="parts", of=plan)
+    memory_chart = doc.Chart(name="memory", of=plan)
     terms_head = (Message("Term"), Message("Time"), Message("Share"))
     terms = doc.Table(terms_head, "lrr", tuple(sentences.term_rows(plan)))
     rests_on = doc.Labelled(tuple(doc.Text(said, label=label) for label, said in sentences.reckoning(plan)))
@@ -62,12 +60,6 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
             doc.Section("next", Message("What to ask next"), (ask,) if ask is not None else ()),
         ),
     )
-
-
-def _plot(name: str, plan: Plan, language: str) -> Plot:
-    from stepwatch.presenters import bar_charts  # a terminal draws none of them
-
-    return (bar_charts.plan_parts if name == "parts" else bar_charts.plan_memory)(plan, language)
 
 
 def _figures(plan: Plan) -> Iterator[tuple[Message, Message]]:

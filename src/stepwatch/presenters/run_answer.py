@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ from stepwatch.verdict import Status
 if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.presenters import Typed
-    from stepwatch.presenters.vega import Plot
     from stepwatch.report import Report, RunReport
 
 
@@ -118,8 +116,8 @@ def _run(
 
     def chart(name: str, **more: Any) -> doc.Chart:
         """With its number, and with so many points that those of all runs together are not too many."""
-        draw = partial(_plot, name, run, sharing) if sharing else None
-        return doc.Chart(name=f"{name}-{number}" if number else name, draw=draw, **more)
+        named = f"{name}-{number}" if number else name
+        return doc.Chart(named, run if sharing else None, sharing, **more)
 
     lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
@@ -168,12 +166,6 @@ def _run(
         doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
     )
     return tuple(lead), parts
-
-
-def _plot(name: str, run: RunReport, sharing: int, language: str) -> Plot | None:
-    from stepwatch.presenters import run_charts  # a terminal draws none of them
-
-    return run_charts.plot(name, run, sharing, language)
 
 
 # --- parts of a run ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The charts of a run as Vega-Lite specifications: data, not drawing; each with the table behind it."""
+"""Charts as Vega-Lite specifications, those of a run here: data, not drawing; each with the table behind it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from stepwatch.advice import AdviceList
 from stepwatch.analysis import Analysis
+from stepwatch.analysis.comparison import Comparison
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
+from stepwatch.estimator.plan import Plan
 from stepwatch.i18n import clean, numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
-from stepwatch.presenters.bar_charts import changes
-from stepwatch.presenters.document import Table, count, time
+from stepwatch.presenters.bar_charts import changes, compared_parts, compared_steps, plan_memory, plan_parts
+from stepwatch.presenters.document import Chart, Table, count, time
 from stepwatch.presenters.progress_charts import forecast, machine, throughput
 from stepwatch.presenters.run_sentences import (
     PART_NAMES,
@@ -26,7 +29,7 @@ from stepwatch.presenters.run_sentences import (
 )
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows, stretches
 from stepwatch.presenters.vega import Plot, one_of, rounded
-from stepwatch.report import Excerpts, RunReport
+from stepwatch.report import Excerpts
 
 PHASE_TITLES = {
     Phase.STEP: PART_NAMES["step"],
@@ -47,14 +50,23 @@ _PHASE_MARKS = {
 _TOOLTIP_PARTS = ("step", "data", "eval", "checkpoint", "pair", "compile", "stall", "unexplained")
 
 
-def plot(name: str, run: RunReport, sharing: int, language: str) -> Plot | None:
-    """One of the charts, None where the run cannot fill it; the runs of a page share the points that it may have."""
+def plot(chart: Chart, language: str) -> Plot | None:
+    """A chart in a language; None where there is too little to fill it."""
+    name, shown = chart.name.partition("-")[0], chart.of
+    if shown is None:
+        return None
+    if isinstance(shown, Plan):
+        return {"parts": plan_parts, "memory": plan_memory}[name](shown, language)
+    if isinstance(shown, Comparison):
+        return {"step": compared_steps, "parts": compared_parts}[name](shown, language)
+    if isinstance(shown, AdviceList):
+        return changes(shown, language)
     if name == "times":
-        return times(run.analysis, language, MOST_POINTS // sharing, run.excerpts)
+        return times(shown.analysis, language, MOST_POINTS // chart.sharing, shown.excerpts)
     if name == "changes":
-        return changes(run.advice, language)
+        return changes(shown.advice, language)
     drawn = {"anatomy": anatomy, "throughput": throughput, "parts": parts, "forecast": forecast, "machine": machine}
-    return drawn[name](run.analysis, language)
+    return drawn[name](shown.analysis, language)
 
 
 def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = None) -> Plot | None:

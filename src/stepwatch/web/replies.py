@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from stepwatch.answers import (
     AdviseRequest,
-    CompareRequest,
     EstimateRequest,
     ExplainRequest,
     NoSuchRun,
@@ -162,7 +161,8 @@ def _comparison(asked: Asked, values: Mapping[str, Any]) -> Answer:
         own.pop("bytes", None)
         log = pasted(logs[side], own.pop("name", side), limit=asked.limit)
         requests.append(ExplainRequest(logs=(log,), settings=values.get("settings", ()), **own))
-    return compare(CompareRequest(before=requests[0], after=requests[1]))
+    before, after = requests
+    return compare(before, after)
 
 
 def _from_query(asked: Asked) -> dict[str, Any]:

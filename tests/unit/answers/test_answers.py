@@ -9,7 +9,6 @@ from tests.builders import Truth, a_log
 
 from stepwatch.answers import (
     AdviseRequest,
-    CompareRequest,
     EstimateRequest,
     ExplainRequest,
     NoSuchRun,
@@ -133,19 +132,15 @@ def test_a_model_that_no_batch_size_fits_gets_no_advice() -> None:
 
 
 def test_the_log_without_iterations_is_named() -> None:
-    request = CompareRequest(
-        before=ExplainRequest(logs=(pasted(LOG, "a.log"),)), after=ExplainRequest(logs=(pasted("hello", "b.log"),))
-    )
+    before, after = (ExplainRequest(logs=(pasted(LOG, "a.log"),)), ExplainRequest(logs=(pasted("hello", "b.log"),)))
     with pytest.raises(NoIterations) as caught:
-        compare(request)
+        compare(before, after)
     assert str(caught.value).startswith("b.log: no iteration found")
     assert say(caught.value.what, "de").startswith("b.log: Keine Iteration")
 
 
 def test_of_several_runs_the_longest_is_compared_and_said() -> None:
     several = pasted(LOG + a_log(Truth(max_iters=3000, step_s=0.2)), "b.log")
-    found = compare(
-        CompareRequest(before=ExplainRequest(logs=(pasted(LOG, "a.log"),)), after=ExplainRequest(logs=(several,)))
-    )
+    found = compare(ExplainRequest(logs=(pasted(LOG, "a.log"),)), ExplainRequest(logs=(several,)))
     assert len(found.after.run.iterations) > len(found.before.run.iterations)
     assert any("--run B:1" in say(note) for note in found.notes)

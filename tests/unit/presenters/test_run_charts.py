@@ -25,7 +25,7 @@ from stepwatch.i18n.languages import TABLE
 from stepwatch.presenters import CHARTS, PLAN_CHARTS, View, document_of, pictures, render, vega
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.pictures import png, titled
-from stepwatch.presenters.run_charts import times
+from stepwatch.presenters.run_charts import plot, times
 from stepwatch.presenters.run_json import iterations_json
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows
 from stepwatch.presenters.vega import Plot
@@ -74,7 +74,7 @@ def plan_charts_of(found: Plan, language: str) -> tuple[Plot, ...]:
 
 
 def plots(answer: Report | PlanReport, language: str) -> tuple[Plot, ...]:
-    drawn = (chart.draw(language) for chart in document_of(answer).charts().values() if chart.draw is not None)
+    drawn = (plot(chart, language) for chart in document_of(answer).charts().values())
     return tuple(plot for plot in drawn if plot is not None)
 
 

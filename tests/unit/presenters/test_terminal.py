@@ -11,7 +11,6 @@ from rich.cells import cell_len
 
 from stepwatch.answers import (
     AdviseRequest,
-    CompareRequest,
     EstimateRequest,
     ExplainRequest,
     cards,
@@ -41,7 +40,7 @@ def documents() -> dict[str, doc.Document]:
         "directory": explain(ExplainRequest(logs=(str(EXAMPLES),))),
         "plan": estimate(EstimateRequest(config=config, gpu="4070")),
         "advice": advise(AdviseRequest(config=config, gpu="4070", settings=("compile=False",))),
-        "comparison": compare(CompareRequest(before=asked["short"], after=asked["gpt2-124m-4070"])),
+        "comparison": compare(asked["short"], asked["gpt2-124m-4070"]),
         "cards": cards(),
         "card": cards("4070")[0],
     }

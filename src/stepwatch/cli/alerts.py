@@ -43,7 +43,7 @@ class Alert:
 
     def call(self, kind: str, facts: Mapping[str, object], now_s: float) -> None:
         again = now_s - self._last.get(kind, -MINUTE_S) < MINUTE_S
-        if not self._arguments or self._is_running() or again:
+        if not self._arguments or self.check() or again:
             return
         self._last[kind] = now_s
         variables = {f"STEPWATCH_{name}": str(value) for name, value in facts.items() if value is not None}
@@ -59,10 +59,6 @@ class Alert:
         except (OSError, ValueError) as error:
             self._failed(getattr(error, "strerror", None) or type(error).__name__)
 
-    def check(self) -> None:
-        """Has it failed since?"""
-        self._is_running()
-
     def close(self) -> None:
         """A moment for the last one, so that its failure is not lost; one that takes longer goes on without us."""
         if self._running is not None:
@@ -73,7 +69,8 @@ class Alert:
                 return
         self.check()
 
-    def _is_running(self) -> bool:
+    def check(self) -> bool:
+        """Whether it still runs; a failure since then is said."""
         if self._running is None:
             return False
         code = self._running.poll()

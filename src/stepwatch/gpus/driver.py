@@ -70,7 +70,7 @@ class DriverLibrary(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThisCard:
-    """A card in this machine and the state it is in; None where the driver does not say.
+    """A card in this machine.
 
     The peaks of `gpu` are nominal: a power limit below the default makes the card slower than they promise.
     """
@@ -78,12 +78,6 @@ class ThisCard:
     gpu: Gpu
     name: str  # as the driver spells it
     count: int  # of cards in the machine, whatever they are
-    vram_bytes: float | None = None
-    free_vram_bytes: float | None = None
-    power_limit_w: float | None = None
-    default_power_limit_w: float | None = None
-    max_sm_clock_hz: float | None = None
-    current_sm_clock_hz: float | None = None
     driver_version: str | None = None
 
 
@@ -309,19 +303,7 @@ def _card(device: Device, name: str, count: int, driver_version: str | None) -> 
     if used is not None:
         name = used.name or name
         gpu = _part_of(gpu, name, used)
-    used = used or device
-    return ThisCard(
-        gpu=gpu,
-        name=name,
-        count=count,
-        vram_bytes=used.vram_bytes,
-        free_vram_bytes=used.free_vram_bytes,
-        power_limit_w=device.power_limit_w,
-        default_power_limit_w=device.default_power_limit_w,
-        max_sm_clock_hz=device.max_sm_clock_hz,
-        current_sm_clock_hz=device.current_sm_clock_hz,
-        driver_version=driver_version,
-    )
+    return ThisCard(gpu=gpu, name=name, count=count, driver_version=driver_version)
 
 
 def _gpu(device: Device, name: str) -> Gpu:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted_path
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import bullets, sections, time_range
+from stepwatch.presenters.document import sections, texts, time_range
 from stepwatch.settings import Origin, Value
 from stepwatch.units import Interval
 
@@ -33,7 +33,7 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     advised = answer.advice
     largest = () if advised is None or not advised.advice else ((advised.advice[0].what, saves(advised, 0)),)
     lead: list[doc.Block] = [doc.Headline((*largest, (headline(advised),)), priority=None)]
-    lead += [doc.Text((message,)) for message in nothing(advised)]
+    lead += texts(nothing(advised))
     notes: list[Message | None] = []
     parts: list[doc.Section] = []
     if advised is not None:
@@ -48,7 +48,7 @@ def advice_document(answer: AdviceReport) -> doc.Document:
             doc.Section("config", Message("In the config"), (diff,)),
             doc.Section("command", Message("On the command line"), (doc.Command(command_of(answer), priority=None),)),
         ]
-    told = doc.Bullets((*bullets(answer.remarks, "notice").items, *bullets(notes).items))
+    told = doc.Bullets((*texts(answer.remarks, "notice"), *texts(notes)))
     parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
     source = advised.case.analysis.run.source if advised is not None and advised.case.analysis is not None else ""
     about = source if source not in ("", "-") else None
@@ -89,11 +89,7 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
     )
     from stepwatch.presenters.plan_sentences import speed  # no log needs it
 
-    reasons = (
-        *bullets(recommended_reasons(found)).items,
-        *bullets(answer.remarks, "notice").items,
-        doc.Text(speed(plan)),
-    )
+    reasons = (*texts(recommended_reasons(found)), *texts(answer.remarks, "notice"), doc.Text(speed(plan)))
     return doc.Document(
         Message("Recommended settings"),
         (doc.Headline(tuple(paragraphs), priority=None), doc.Labelled(takes)),

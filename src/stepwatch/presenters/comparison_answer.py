@@ -8,7 +8,7 @@ from stepwatch.analysis.comparison import Comparison
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import sections, time_range, word
+from stepwatch.presenters.document import sections, texts, time_range, word
 from stepwatch.presenters.run_sentences import PART_NAMES
 
 BADGES = {
@@ -33,7 +33,7 @@ def comparison_document(c: Comparison) -> doc.Document:
                 "parts",
                 Message("What differs"),
                 (
-                    _bullets(c.doubts),
+                    doc.Bullets(texts(c.doubts, priority=doc.Priority.ALWAYS)),
                     doc.Text(certainty(c), priority=doc.Priority.ALWAYS),
                     doc.Table(head, "lrrr", tuple(rows(c)), doc.Priority.ALWAYS),
                     doc.Chart("step", c),
@@ -41,14 +41,18 @@ def comparison_document(c: Comparison) -> doc.Document:
                 ),
             ),
             doc.Section("settings", Message("Settings"), (changed,)),
-            doc.Section("reasons", Message("Why, as far as the logs show"), (_bullets(c.reasons),)),
-            doc.Section("noticed", Message("What else was noticed"), (_bullets(c.notes),)),
+            doc.Section(
+                "reasons",
+                Message("Why, as far as the logs show"),
+                (doc.Bullets(texts(c.reasons, priority=doc.Priority.ALWAYS)),),
+            ),
+            doc.Section(
+                "noticed",
+                Message("What else was noticed"),
+                (doc.Bullets(texts(c.notes, priority=doc.Priority.ALWAYS)),),
+            ),
         ),
     )
-
-
-def _bullets(messages: tuple[Message, ...]) -> doc.Bullets:
-    return doc.Bullets(tuple(doc.Text((message,), priority=doc.Priority.ALWAYS) for message in messages))
 
 
 def headline(c: Comparison) -> Message:

@@ -274,8 +274,9 @@ def _holds_anything(block: Block) -> bool:
     return True
 
 
-def bullets(messages: Iterable[Message | None], kind: str = "") -> Bullets:
-    return Bullets(tuple(Text((message,), kind) for message in messages if message is not None))
+def texts(messages: Iterable[Message | None], kind: str = "", priority: int | None = None) -> tuple[Text, ...]:
+    """One for each."""
+    return tuple(Text((message,), kind, priority=priority) for message in messages if message is not None)
 
 
 def word(value: object) -> Message:

@@ -9,7 +9,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import advice_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences as sentences
-from stepwatch.presenters.document import bullets, sections, time_range
+from stepwatch.presenters.document import sections, texts, time_range
 
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
@@ -24,9 +24,9 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     parts = doc.Table(head, "lrrr", tuple(rows), doc.Priority.ALWAYS, strong=len(rows) - 1)
     guesses = tuple(sentences.assumed(plan))
     told = (
-        *(doc.Text((message,), "warning", priority=doc.Priority.PRESSING) for message in sentences.warnings(plan)),
-        *(doc.Text((message,), "notice", priority=doc.Priority.REMARK) for message in report.remarks),
-        *(doc.Text((message,), "notice", priority=doc.Priority.EXTRA) for message in sentences.notices(plan)),
+        *texts(sentences.warnings(plan), "warning", doc.Priority.PRESSING),
+        *texts(report.remarks, "notice", doc.Priority.REMARK),
+        *texts(sentences.notices(plan), "notice", doc.Priority.EXTRA),
     )
     ask = sentences.next_option(plan, why=why)
     speed = doc.Text(sentences.speed(plan), label=Message("Speed"), priority=doc.Priority.MAIN)
@@ -52,7 +52,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
             doc.Section("parts", Message("What it takes"), (parts, doc.Text((sentences.RANGES,)), time_chart)),
             doc.Section("speed", Message("How fast it is"), (speed,)),
             doc.Section("memory", Message("Whether it fits"), (memory, memory_chart)),
-            doc.Section("assumed", Message("What was assumed"), (assumed, bullets(guesses))),
+            doc.Section("assumed", Message("What was assumed"), (assumed, doc.Bullets(texts(guesses)))),
             doc.Section("noticed", Message("What else to know"), (doc.Bullets(told),)),
             doc.Section("sum", Message("How one iteration adds up"), (terms, rests_on) if why else ()),
             doc.Section("settings", Message("Settings"), (settings,) if why else ()),

@@ -17,7 +17,7 @@ from stepwatch.platforms import quoted, quoted_path
 from stepwatch.presenters import advice_answer, overview_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.document import bullets, count, sections, time, word
+from stepwatch.presenters.document import count, sections, texts, time, word
 from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, share_text, verdict_headline
 from stepwatch.run import ReadLine, TimeMeaning, Understood
 from stepwatch.settings import Origin
@@ -173,13 +173,14 @@ def _run(
 
 def _normal(a: Analysis) -> Iterator[doc.Block]:
     if len(a.regimes.regimes) > 1:
-        yield bullets(
+        levels = (
             Message(
                 "Iterations {begin:n} to {end:n}: {step:time}",
                 {"begin": regime.from_iteration, "end": regime.to_iteration, "step": regime.step_s},
             )
             for regime in a.regimes.regimes
         )
+        yield doc.Bullets(texts(levels))
     found = sentences.part_rows(a)
     rows = (
         (PART_NAMES[row.part], row.cost, row.how, count(row.count) if row.count else None, share_text(row.share))
@@ -320,7 +321,7 @@ def understood_blocks(understood: Understood) -> tuple[doc.Block, ...]:
     if understood.unit and understood.word:
         names = {"word": understood.word, "unit": understood.unit}
         said.append(Message("The time is the figure after “{word:word}”, in {unit:word}.", names))
-    return tuple(doc.Text((message,), "aside", priority=doc.Priority.ALWAYS) for message in said)
+    return texts(said, "aside", doc.Priority.ALWAYS)
 
 
 def _time(understood: Understood, line: ReadLine) -> Message:

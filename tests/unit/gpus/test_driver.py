@@ -165,18 +165,11 @@ UNKNOWN_GEFORCE = Device(name="NVIDIA GeForce RTX 4065", total=10 * GIB, cores=3
 
 def test_a_card_of_the_catalogue_is_found_with_the_state_it_is_in() -> None:
     card = this_card(Driver(Device()))
-    assert card == ThisCard(
-        gpu=find_gpu("4070"),
-        name="NVIDIA GeForce RTX 4070",
-        count=1,
-        vram_bytes=12282 * 2**20,
-        free_vram_bytes=11 * GIB,
-        power_limit_w=200,
-        default_power_limit_w=200,
-        max_sm_clock_hz=3105e6,
-        current_sm_clock_hz=210e6,
-        driver_version="580.65.06",
-    )
+    assert card == ThisCard(gpu=find_gpu("4070"), name="NVIDIA GeForce RTX 4070", count=1, driver_version="580.65.06")
+    (device,) = Sensors(Driver(Device())).devices
+    assert (device.vram_bytes, device.free_vram_bytes) == (12282 * 2**20, 11 * GIB)
+    assert (device.power_limit_w, device.default_power_limit_w) == (200, 200)
+    assert (device.max_sm_clock_hz, device.current_sm_clock_hz) == (3105e6, 210e6)
 
 
 def test_names_and_versions_may_be_bytes() -> None:
@@ -227,39 +220,45 @@ def test_a_card_with_more_multiprocessors_than_its_name_promises_is_computed_fro
 
 
 def test_a_power_limit_below_the_default_is_reported_and_leaves_the_peak_alone() -> None:
-    card = this_card(Driver(Device(enforced_mw=100_000, limit_mw=100_000)))
-    assert card.gpu is find_gpu("4070")
-    assert (card.power_limit_w, card.default_power_limit_w) == (100, 200)
+    driver = Driver(Device(enforced_mw=100_000, limit_mw=100_000))
+    assert this_card(driver).gpu is find_gpu("4070")
+    (device,) = Sensors(driver).devices
+    assert (device.power_limit_w, device.default_power_limit_w) == (100, 200)
 
 
 def test_the_limit_that_was_set_stands_in_for_the_one_in_force() -> None:
-    assert this_card(Driver(Device(enforced_mw=None, limit_mw=150_000))).power_limit_w == 150
+    assert Sensors(Driver(Device(enforced_mw=None, limit_mw=150_000))).devices[0].power_limit_w == 150
 
 
 def test_figures_that_the_driver_refuses_are_unknown() -> None:
-    card = this_card(Driver(Device(**SILENT), version=None))
-    assert card == ThisCard(gpu=find_gpu("4070"), name="NVIDIA GeForce RTX 4070", count=1)
+    driver = Driver(Device(**SILENT), version=None)
+    assert this_card(driver) == ThisCard(gpu=find_gpu("4070"), name="NVIDIA GeForce RTX 4070", count=1)
+    (device,) = Sensors(driver).devices
+    assert (device.vram_bytes, device.free_vram_bytes, device.power_limit_w) == (None, None, None)
+    assert (device.default_power_limit_w, device.max_sm_clock_hz, device.current_sm_clock_hz) == (None, None, None)
 
 
 @pytest.mark.parametrize("figure", sorted(SILENT))
 def test_one_refused_figure_costs_no_other(figure: str) -> None:
     refused: dict[str, Any] = {figure: None}
-    card = this_card(Driver(Device(**refused)))
+    driver = Driver(Device(**refused))
+    card = this_card(driver)
     assert card.gpu is find_gpu("4070")
-    told = [card.current_sm_clock_hz, card.default_power_limit_w, card.driver_version]
+    (device,) = Sensors(driver).devices
+    told = [device.current_sm_clock_hz, device.default_power_limit_w, card.driver_version]
     assert sum(value is None for value in told) <= 1
 
 
 @pytest.mark.parametrize("nothing", [0, 2**32 - 1])
 def test_zero_and_the_mark_for_not_available_are_unknown(nothing: int) -> None:
     device = Device(enforced_mw=nothing, limit_mw=nothing, default_mw=nothing, mhz={1: nothing}, cores=nothing)
-    card = this_card(Driver(device))
-    assert (card.power_limit_w, card.default_power_limit_w, card.current_sm_clock_hz) == (None, None, None)
-    assert card.gpu is find_gpu("4070")
+    (found,) = Sensors(Driver(device)).devices
+    assert (found.power_limit_w, found.default_power_limit_w, found.current_sm_clock_hz) == (None, None, None)
+    assert this_card(Driver(device)).gpu is find_gpu("4070")
 
 
 def test_memory_that_is_all_in_use_is_zero_and_not_unknown() -> None:
-    assert this_card(Driver(Device(free=0))).free_vram_bytes == 0
+    assert Sensors(Driver(Device(free=0))).devices[0].free_vram_bytes == 0
 
 
 # Cards that the catalogue does not know.
@@ -323,7 +322,10 @@ def test_a_mig_part_has_its_share_of_the_card() -> None:
     assert (card.gpu.sm_count, card.gpu.vram_bytes, card.gpu.confidence) == (14, 4864 * 2**20, "C")
     assert (card.gpu.link, card.gpu.tdp_w) == (None, None)
     assert (card.name, card.count) == ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 1)
-    assert (card.free_vram_bytes, card.default_power_limit_w) == (4800 * 2**20, 400)
+    (whole,) = Sensors(Driver(split)).devices
+    first = whole.first_part()
+    assert first is not None
+    assert (first.free_vram_bytes, whole.default_power_limit_w) == (4800 * 2**20, 400)
 
 
 def test_a_mig_part_of_unknown_size_has_no_peak() -> None:
@@ -351,8 +353,9 @@ def test_of_several_cards_the_fastest_is_taken_and_all_are_counted() -> None:
 
 
 def test_of_equal_cards_the_first_is_taken() -> None:
-    card = this_card(Driver(Device(free=1 * GIB), Device(free=2 * GIB)))
-    assert card.free_vram_bytes == 1 * GIB
+    first, second = Device(name="GeForce RTX 4070"), Device()
+    assert this_card(Driver(first, second)).name == "GeForce RTX 4070"
+    assert this_card(Driver(second, first)).name == "NVIDIA GeForce RTX 4070"
 
 
 def test_a_card_that_is_lost_is_passed_over() -> None:

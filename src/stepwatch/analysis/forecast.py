@@ -99,7 +99,7 @@ def future_step(
         # for no more than twice as long as it was seen.
         fifth = len(times) // 5
         now = median(times[-fifth:]) * math.exp(slope / 10)
-        later = now * math.exp(slope * min(share_left / max(1 - share_left, 1e-3), 1.0) / 2)
+        later = now * math.exp(slope * share_left / max(share_left, 1 - share_left) / 2)
         levels = [now, later, median(times[:fifth])]
         reasons.append(Reason.SLOWER if slope > 0 else Reason.FASTER)
     if len(regimes.regimes) > 1 and not run.traits.schedules:

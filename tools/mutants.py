@@ -15,6 +15,7 @@ import functools
 import gc
 import hashlib
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -48,7 +49,8 @@ FACTOR = 1.25
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 0.25  # slower ones notice little that quick ones do not, and cost half of all
+SLOW_TEST_S = 0.25  # slower ones notice little that quick ones do not, and cost a third of all
+OTHERS_S = 3.0  # so long the quickest tests of other modules are tried
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
@@ -232,17 +234,21 @@ class Order:
         self._mentioned = {file: (ROOT / file).read_text(encoding="utf-8") for file in sources}
 
     def of(self, move: Move) -> tuple[list[str], list[str]]:
-        """Those that noticed its neighbours and those of its module; then the rest, the quickest first."""
+        """Those that noticed its neighbours and those of files that name it or its module; then the quickest others."""
         neighbours = [*self._noticed[_scope(move)], *self._noticed[move.path]]
         latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self.seconds][:LATEST]
-        stem, names = Path(move.path).stem, re.findall(r"[A-Za-z_]\w{3,}", move.scope)
+        stem, room = Path(move.path).stem, Path(move.path).parts[2]
+        names = [f"{room}.{stem} import", *re.findall(r"[A-Za-z_]\w{3,}", move.scope)]
 
         def own(nodeid: str) -> bool:
             file = nodeid.split("::")[0]
             return Path(file).stem == f"test_{stem}" or any(name in self._mentioned[file] for name in names)
 
         rest = sorted(set(self.seconds) - set(latest), key=self.seconds.__getitem__)
-        return [*latest, *filter(own, rest)], [nodeid for nodeid in rest if not own(nodeid)]
+        others = [nodeid for nodeid in rest if not own(nodeid)]
+        ends_s = itertools.accumulate(map(self.seconds.__getitem__, others))
+        quickest = [nodeid for nodeid, end_s in zip(others, ends_s, strict=True) if end_s < OTHERS_S]
+        return [*latest, *filter(own, rest)], quickest
 
     def note(self, move: Move, nodeid: str) -> None:
         """A test that noticed a move is the first to be tried on the next ones there."""

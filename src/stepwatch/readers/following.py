@@ -74,7 +74,14 @@ class LiveReader:
             self._reader, self._undetected = READERS[name], b""
         if text:
             if not self._is_plain:
-                self._remember(text)
+                if not self._recent:
+                    self._recent_line = self._line
+                self._recent += text
+                self._since_cut += len(text)
+                if len(self._recent) > 2 * RECENT_BYTES:
+                    cut = self._recent.rfind(b"\n", 0, len(self._recent) - RECENT_BYTES) + 1
+                    self._recent_line += self._recent.count(b"\n", 0, cut)
+                    self._recent = self._recent[cut:]
             self._reader.parse(text, self._line, self._records)
             self._line += text.count(b"\n")
 
@@ -179,16 +186,6 @@ class LiveReader:
 
     # --- rows that are made of several lines ----------------------------------------------------------------
 
-    def _remember(self, text: bytes) -> None:
-        if not self._recent:
-            self._recent_line = self._line
-        self._recent += text
-        self._since_cut += len(text)
-        if len(self._recent) > 2 * RECENT_BYTES:
-            cut = self._recent.rfind(b"\n", 0, len(self._recent) - RECENT_BYTES) + 1
-            self._recent_line += self._recent.count(b"\n", 0, cut)
-            self._recent = self._recent[cut:]
-
     def _let_go(self, run: Run, rows: np.ndarray, forgotten: set[int]) -> None:
         """Where the last lines, read alone, give the rows that they give among all, the others are not needed.
 
@@ -199,7 +196,12 @@ class LiveReader:
             return
         self._since_cut = 0
         before, self._before = self._before, run.iterations
-        if before is None or not _same_rows(before, run.iterations):
+        if before is None:
+            return
+        # The rows that are still kept have the times that they had, but for the last, which may not be whole.
+        now, last = run.iterations, before.line[:-1]
+        then_s, now_s = before.time_s[:-1][np.isin(last, now.line)], now.time_s[np.isin(now.line, last)]
+        if not np.allclose(then_s, now_s, rtol=1e-6, equal_nan=True):
             return
         tail = Records()
         tail.events = [e for e in self._records.events if isinstance(e, Fact) and e.line < self._recent_line]
@@ -334,12 +336,6 @@ def _shift_between(run: Run, alone: Run) -> int | None:
         and run.parts.keys() == alone.parts.keys()
     )
     return shift if alike else None
-
-
-def _same_rows(before: Iterations, now: Iterations) -> bool:
-    """Whether the rows that are still kept have the times that they had, but for the last, which may not be whole."""
-    kept, place = np.isin(before.line[:-1], now.line), np.isin(now.line, before.line[:-1])
-    return np.allclose(before.time_s[:-1][kept], now.time_s[place], rtol=1e-6, equal_nan=True)
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:

@@ -223,8 +223,11 @@ class Records:
             self.events = [event for event in older if type(event) not in self.many] + recent
         if sum(map(len, self.columns["line"])) > MANY_ROWS:
             for name, parts in self.columns.items():
-                if name in _NARROW:
-                    parts[:] = [_narrowed(part, _NARROW[name]) for part in parts]
+                narrow = _NARROW.get(name)
+                for place, part in enumerate(parts if narrow is not None else ()):
+                    fits = narrow is not np.int32 or bool((np.abs(part) < _FOUR_BYTES).all())
+                    if fits and part.dtype != narrow and part.strides != (0,):
+                        parts[place] = part.astype(narrow)
                 _grow_first(parts)
 
     def replace_rows(self, rows: Iterations) -> None:
@@ -411,14 +414,6 @@ def _known(column: np.ndarray) -> list[Any]:
     for row in np.flatnonzero(np.isnan(column)).tolist():
         values[row] = None
     return values
-
-
-def _narrowed(part: np.ndarray, kind: Any) -> np.ndarray:
-    if part.dtype == kind or part.strides == (0,):
-        return part
-    if kind is np.int32 and not bool((np.abs(part) < _FOUR_BYTES).all()):
-        return part
-    return part.astype(kind)
 
 
 def _grow_first(parts: list[np.ndarray]) -> None:

@@ -148,6 +148,7 @@ _BAR = Pattern(
 )
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
+_WANDB, _SQLITE = b":W&B", b"SQLite format 3\0"
 
 
 def normalise(data: bytes) -> bytes:
@@ -168,16 +169,16 @@ def is_event_file(data: bytes) -> bool:
 
 
 def is_wandb_file(data: bytes) -> bool:
-    return data.startswith(b":W&B")
+    return data.startswith(_WANDB)
 
 
 def is_sqlite(data: bytes) -> bool:
-    return data.startswith(b"SQLite format 3\0")
+    return data.startswith(_SQLITE)
 
 
 def is_binary(data: bytes) -> bool:
     """Whether it is a file of records, without lines."""
-    return is_event_file(data) or is_wandb_file(data) or is_sqlite(data)
+    return data.startswith((_WANDB, _SQLITE)) or is_event_file(data)
 
 
 def to_utf8(data: bytes) -> bytes:

@@ -240,11 +240,6 @@ def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats
     return np.where(alone | (known & ~alone.any()), took, np.where(evaluated, usual, np.nan))
 
 
-def _fits(finals: _Finals, epochs: _Epochs) -> np.ndarray:
-    """For each epoch's last line the fit that it is of, counted by the headers that begin one."""
-    return np.searchsorted(epochs.line[epochs.epoch == 1], finals.line)
-
-
 def _in_steps(finals: _Finals, epochs: _Epochs, records: Records) -> _Finals:
     """Epochs that count samples, by the batch that the log shows, as epochs of steps; else they stay as they are."""
     told = records.table(_OF_SAMPLES, 2)[:, 1]
@@ -269,7 +264,7 @@ def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
     (_, first, total), (line, second, _) = whole[place].T, whole[place + 1].T
     with np.errstate(invalid="ignore"):
         known = (line < finals.line) & (total == finals.total) & (second > first) & (second % first == 0) & (first > 0)
-    begins = np.flatnonzero(np.diff(_fits(finals, epochs), prepend=-1))
+    begins = np.flatnonzero(np.diff(np.searchsorted(epochs.line[epochs.epoch == 1], finals.line), prepend=-1))
     rows = np.minimum.reduceat(np.where(known, np.arange(len(line)), len(line)), begins)
     return repeated(np.append(first, np.nan)[rows], np.diff(begins, append=len(line)))
 

@@ -111,11 +111,15 @@ class Line:
         return [_Pattern(self.statement, self.needs), *(_Pattern("{any}" + each, self.needs) for each in self.pieces)]
 
     def find(self, line: str) -> Found | None:
-        """What the line says, from its beginning on; None where it is another one."""
-        pieces = self._match(line)
-        if pieces is None:
+        """What the line says, from its beginning on; None where it is another one, or has nothing of what is needed."""
+        head, *others = self._patterns
+        match = head.match(line)
+        if match is None:
             return None
-        head, match = pieces[0]
+        pieces = [(head, match)]
+        pieces += [(other, piece) for other in others if (piece := other.match(line, match.end())) is not None]
+        if self.needs and not any(pattern.is_needed for pattern, _ in pieces):
+            return None
         texts: dict[str, str] = {}
         spans: list[tuple[int, int, Field]] = []
         whole = len(pieces) == len(self._patterns)
@@ -131,17 +135,7 @@ class Line:
         return Found(texts, sorted(spans), begin, match.end(), whole)
 
     def fits(self, line: str) -> bool:
-        return self._match(line) is not None
-
-    def _match(self, line: str) -> list[tuple[_Pattern, re.Match[str]]] | None:
-        """The patterns that the line fits, that of the statement first; of the pieces that are needed one is there."""
-        head, *others = self._patterns
-        match = head.match(line)
-        if match is None:
-            return None
-        found = [(head, match)]
-        found += [(other, piece) for other in others if (piece := other.match(line, match.end())) is not None]
-        return found if not self.needs or any(pattern.is_needed for pattern, _ in found) else None
+        return self.find(line) is not None
 
     # --- many lines -------------------------------------------------------------------------------------------
 

@@ -291,7 +291,11 @@ def alike(
             return
         fits, found = model.shape.match(block, lines)
         poor += len(fits) < 4
-        if len(fits) and _holds(block, fits, model, prefixes):
+        # The pattern finds the same fields in some of the lines as in the one that showed their shape.
+        some = {(len(fits) - 1) * part // 15 for part in range(16)} if len(fits) else ()
+        texts = (block.line(fits[place]).decode("utf-8", "replace") for place in some)
+        read = (model.statement.find(strip_prefix(text)[0] if prefixes else text) for text in texts)
+        if len(fits) and all(one is not None and one.texts.keys() == model.fields for one in read):
             yield model.statement, fits, found
             lines = block.without(lines, fits)
         else:
@@ -306,17 +310,6 @@ class _Model(NamedTuple):
     statement: Line
     fields: frozenset[str]
     shape: Shape
-
-
-def _holds(block: Block, lines: Ints, model: _Model, prefixes: bool) -> bool:
-    """Whether the pattern finds the same fields in some of the lines as in the one that showed their shape."""
-    last = len(lines) - 1
-    for place in {last * part // 15 for part in range(16)}:
-        text = block.line(lines[place]).decode("utf-8", "replace")
-        found = model.statement.find(strip_prefix(text)[0] if prefixes else text)
-        if found is None or found.texts.keys() != model.fields:
-            return False
-    return True
 
 
 def _model(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -30,9 +30,8 @@ from stepwatch.sources import (
     from_stdin,
     is_binary,
     is_wandb_file,
-    normalise,
 )
-from stepwatch.sources.contents import BLOCK_BYTES, CELL_ENDS, lines_in
+from stepwatch.sources.contents import BLOCK_BYTES, CELL_ENDS, content_of_parts, lines_in
 from stepwatch.sources.directories import is_collection
 
 SNIFFED_BYTES = 1 << 18
@@ -138,29 +137,36 @@ def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]
 
 def _read_wandb_file(source: Source) -> tuple[Run, ...]:
     """From the history, or from the console output where that shows no steps, or of its epochs."""
-    from stepwatch.readers.formats import wandb_file
+    from stepwatch.readers.formats import wandb_file, wandb_records
 
-    runs = tuple(run for run in parse(source, READERS["wandb-file"]) if run.is_timed)
+    with _without_collection():
+        whole = wandb_file.read_whole(source.blocks())
+
+    def timed(finish: Callable[[int, Records], None]) -> tuple[Run, ...]:
+        reader = READERS["wandb-file"]._replace(finish=finish)
+        return tuple(run for run in parse(source.holding(b""), reader) if run.is_timed)
+
+    runs = timed(whole.add_steps)
     if runs:
         return runs
-    printed, facts = wandb_file.console(source.text)
-    epochs = tuple(run for run in parse(source, wandb_file.OF_EPOCHS) if run.is_timed)
-    if epochs and not printed.strip():
-        return epochs
-    if not printed.strip():
+    printed = source.holding(content_of_parts(wandb_records.console(source.blocks()), LARGEST_EXPANSION_BYTES))
+    epochs = timed(whole.add_epochs)
+    if all(block.isspace() for block in printed.blocks()):
+        if epochs:
+            return epochs
         raise NoIterations(
             Message("the W&B file contains neither steps in its history nor console output"),
             Message("give the output.log of that run, or wait until it has logged its first steps"),
         )
     try:
-        runs = wandb_file.completed(_read_text(source.holding(normalise(printed)), None), facts)
+        runs = wandb_file.completed(_read_text(printed, None), whole.facts())
         if len(runs) == len(epochs):
             runs = tuple(map(wandb_file.with_evaluations, runs, epochs))
         return runs
     except NoIterations as error:
         if epochs:
             return epochs
-        if not wandb_file.counts_epochs(source.text):
+        if not whole.counts_epochs:
             raise
         raise NoIterations(
             Message("the history in the W&B file has one row for each epoch, and no time of a step"),
@@ -181,9 +187,7 @@ def settings_of(source: Source) -> Settings:
 def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     """The runs in a text, whose first line has this number; block by block."""
     records = Records()
-    collects = gc.isenabled()
-    gc.disable()  # what is read holds no cycles: to look for them among millions of events takes a third of the time
-    try:
+    with _without_collection():
         for block in source.blocks():
             reader.parse(block, line, records)
             if any(letters in block for letters in _ENDS_OF_PROGRAMS):
@@ -194,6 +198,15 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
         reader.finish(line, records)
         records.narrow()
         return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """What is read holds no cycles: to look for them among millions of events takes a third of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()
@@ -216,7 +229,8 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
             if timed:
                 break
     if timed:
-        return joined_ranks(timed) if format_name else _with_another_log(source, timed)
+        alone = format_name is not None or is_binary(source.head(64))
+        return joined_ranks(timed) if alone else _with_another_log(source, timed)
     if any(len(run.iterations) for run in runs):
         raise no_times(runs)
     # The last header of a log without iterations: a run that has only begun.

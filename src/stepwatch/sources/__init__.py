@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from stepwatch.errors import NoIterations, UnreadableInput
@@ -19,6 +20,7 @@ from stepwatch.sources.contents import (
     BLOCK_BYTES,
     READ_BYTES,
     content_of,
+    content_of_parts,
     is_binary,
     is_event_file,
     is_sqlite,
@@ -135,7 +137,7 @@ class Source:
         stop = len(self.content) if end is None else place_of_line(self.content, end - begin, place)
         return self.holding(self.content[place:stop])
 
-    def holding(self, text: bytes) -> Source:
+    def holding(self, text: bytes | Stored) -> Source:
         """The same with another text."""
         return replace(self, content=text, begin=0, end=sys.maxsize)
 
@@ -185,7 +187,8 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
         files = wandb_files(path)
         metrics = mlflow_files(path)
         if metrics:
-            return Source(name, b"".join(_mlflow_lines(file, tag, limit) for file, tag in metrics))
+            lines = chain.from_iterable(_mlflow_lines(file, tag, limit) for file, tag in metrics)
+            return Source(name, content_of_parts(lines, limit))
         if files is None:  # any other directory cannot be read (Windows would call it a lack of permission)
             return Source(name, _events(event_files(path), limit))
         output, beside = files
@@ -243,24 +246,25 @@ def _with_ranks(source: Source, path: str, limit: int) -> Source:
     return replace(source, beside=tuple(Source(printable(os.path.basename(file)), text) for file, text in texts))
 
 
-def _mlflow_lines(file: str, tag: str, limit: int) -> bytes:
+def _mlflow_lines(file: str, tag: str, limit: int) -> Iterator[bytes]:
     """The lines of a metric with its name behind them, or a parameter on one line."""
-    text = plain_file(file, limit=limit).text
     kind, _, name = printable("_".join(tag.split())).partition("/")
-    if kind == "params":
-        return b"param %b %b\n" % (name.encode("utf-8", "replace"), text.strip().partition(b"\n")[0])
-    lines = (line for line in text.split(b"\n") if line.strip())
-    return b"".join(b"%b %b\n" % (line.rstrip(), name.encode("utf-8", "replace")) for line in lines)
+    behind = name.encode("utf-8", "replace")
+    for block in plain_file(file, limit=limit).blocks():
+        if kind == "params":
+            yield b"param %b %b\n" % (behind, block.strip().partition(b"\n")[0])
+            return
+        lines = (line.rstrip() for line in block.split(b"\n"))
+        yield b"".join(b"%b %b\n" % (line, behind) for line in lines if line)
 
 
-def _events(files: Sequence[str], limit: int) -> bytes:
-    events = b""
-    for file in files:
-        text = plain_file(file, limit=limit - len(events)).text
-        events += text if is_event_file(text) else b""
-    if not events:
+def _events(files: Sequence[str], limit: int) -> bytes | Stored:
+    sources = (plain_file(file, limit=limit) for file in files)
+    blocks = (source.blocks() for source in sources if is_event_file(source.head(64)))
+    content = content_of_parts(chain.from_iterable(blocks), limit)
+    if not content:
         raise IsADirectoryError
-    return events
+    return content
 
 
 def printable(name: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
@@ -44,7 +44,7 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
     return b"".join(read_parts(stream, limit))
 
 
-def read_parts(stream: BinaryIO, limit: int) -> Iterator[bytes]:
+def read_parts(stream: IO[bytes], limit: int) -> Iterator[bytes]:
     """The same piece by piece. Raises TooLarge where it is more than the limit."""
     head = stream.read(MAGIC_BYTES)
     packing = packing_of(head)
@@ -240,7 +240,7 @@ def is_document(data: bytes) -> bool:
     return head.startswith(b"{") and not _LINE_OF_RECORD.match(data) and b'"cells"' in data
 
 
-def content_of(stream: BinaryIO, limit: int) -> bytes | Stored:
+def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
     """What a file, a pipe or a device holds as plain lines: in memory, or where that is long as it is stored."""
     size_on_disk = 0
     if stream.seekable():
@@ -249,7 +249,7 @@ def content_of(stream: BinaryIO, limit: int) -> bytes | Stored:
         stream.seek(place)
     parts = read_parts(stream, limit)
     first = next(parts, b"")
-    may_be_document = is_binary(first) or first[:4000].lstrip().startswith((b"{", b"["))
+    may_be_document = is_sqlite(first) or first[:4000].lstrip().startswith((b"{", b"["))
     if may_be_document or size_on_disk <= WHOLE_BYTES:
         start, size = [first], len(first)
         for part in parts:
@@ -260,16 +260,36 @@ def content_of(stream: BinaryIO, limit: int) -> bytes | Stored:
         head = b"".join(start)
         if size <= WHOLE_BYTES:
             return normalise(head)
-        if is_binary(head) or is_document(head):  # these are read as a whole
+        if is_sqlite(head) or is_document(head):  # these are read as a whole
             return normalise(b"".join((head, *parts)))
         if not size_on_disk:
-            import tempfile  # few logs are long pipes
-
-            stream = tempfile.TemporaryFile()  # noqa: SIM115 (Stored closes it)
-            stream.writelines(chain((head,), parts))
+            stream = _in_a_file(chain((head,), parts))
     from stepwatch.sources.stored import Stored  # most logs are short
 
-    return Stored(stream, limit)
+    return Stored(stream, limit, has_lines=not is_binary(first))
+
+
+def content_of_parts(parts: Iterator[bytes], limit: int) -> bytes | Stored:
+    """The same of what comes in parts of any size."""
+    start, size = [], 0
+    for part in parts:
+        start.append(part)
+        size += len(part)
+        if size > WHOLE_BYTES:
+            return content_of(_in_a_file(chain(start, parts)), limit)
+    if size > limit:
+        raise too_large(limit)
+    return normalise(b"".join(start))
+
+
+def _in_a_file(parts: Iterable[bytes]) -> IO[bytes]:
+    """A file without a name, which whoever holds it closes."""
+    import tempfile  # few logs are long pipes, or many long files
+
+    kept = tempfile.TemporaryFile()  # noqa: SIM115
+    kept.writelines(parts)
+    kept.seek(0)
+    return kept
 
 
 def lines_in(block: bytes | memoryview) -> int:

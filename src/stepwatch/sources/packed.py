@@ -6,14 +6,14 @@ import zlib
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.sources.contents import MAGIC_BYTES, READ_BYTES, packing_of
 
 
-def parts(packing: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+def parts(packing: str, head: bytes, stream: IO[bytes]) -> Iterator[bytes]:
     """What the members hold, in pieces of bounded size; of a file that is cut or damaged what comes before."""
     machine, damage = _machine_for(packing)
     data = head + stream.read(READ_BYTES)

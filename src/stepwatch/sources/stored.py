@@ -75,13 +75,16 @@ class Stretch(NamedTuple):
 
 
 class Stored:
-    """Plain lines of a file that is kept open, as it was when it was opened: what is added later is not read."""
+    """A file that is kept open, as it was when it was opened: what is added later is not read.
 
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self._stream, self._limit = stream, limit
+    Its plain lines; of a file of records, which has no lines, the bytes as they are.
+    """
+
+    def __init__(self, stream: IO[bytes], limit: int, *, has_lines: bool = True) -> None:
+        self._stream, self._limit, self._has_lines = stream, limit, has_lines
         self._size = stream.seek(0, io.SEEK_END)
         head = self.read(0, 1 << 12)
-        self._is_plain = packing_of(head) is None and encoding_of(head) is None
+        self._is_plain = has_lines and packing_of(head) is None and encoding_of(head) is None
         self._begins = [(0, 0)]  # lines and places at which one can begin again, of all that was read
         self._last: Stretch | None = None
         self._going: tuple[int, Iterator[Stretch]] | None = None
@@ -141,9 +144,10 @@ class Stored:
         return begin + end if end else size
 
     def _other_blocks(self) -> Iterator[Stretch]:
-        """Of one that is packed, or in another encoding: always from its beginning."""
+        """Of one that is packed, in another encoding, or has no lines: always from its beginning."""
         lines, number = Lines(LONGEST_LINE), 0
-        texts = (lines.feed(data) for data in read_parts(io.BufferedReader(_Again(self)), self._limit))
+        parts = read_parts(io.BufferedReader(_Again(self)), self._limit)
+        texts = map(lines.feed, parts) if self._has_lines else parts
         for block in chain(texts, (lines.rest() for _ in range(1))):
             if block:
                 found = Stretch(number, block, number + lines_in(block))

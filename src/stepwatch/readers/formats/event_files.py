@@ -44,6 +44,9 @@ class Scalars(NamedTuple):
 
     def by_tag(self) -> Iterator[tuple[str, Track]]:
         """Those of each tag, as they come."""
+        if len(self.tags) == 1:
+            yield self.tags[0], Track(self.step, self.wall_s, self.value)
+            return
         order = np.argsort(self.tag, kind="stable")
         edges = np.searchsorted(self.tag[order], np.arange(len(self.tags) + 1)).tolist()
         for tag, edge in zip(self.tags, pairwise(edges), strict=True):

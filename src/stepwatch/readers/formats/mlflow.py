@@ -13,10 +13,11 @@ import numpy as np
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars
+from stepwatch.readers.formats.history import ROW, TIME, Column, History, add_history, add_tracks, counts_by_steps
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.wandb_file import add_history, add_scalars, counts_by_steps
+from stepwatch.readers.formats.tracks import Track, Tracks, keep, narrow, take
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import Records, rows_of
 from stepwatch.readers.text.block import Block, read_int, read_number
 from stepwatch.run import Floats, Ints, Timing
 
@@ -26,9 +27,6 @@ _STARTS = Pattern(rb"\n\d{13} ")  # found much quicker than by the beginnings of
 _PARAMETER = Pattern(rb"(?m)^param (?P<name>\S{1,250}) (?P<value>[^\n]{0,250})$")
 
 
-_VALUES = "values"
-
-
 def sniff(head: bytes) -> float:
     if not _STARTS.search(b"\n" + head):
         return 0.0
@@ -36,67 +34,66 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """Values go into a table; the names that they have, and the parameters, are kept."""
+    """Values go into the track of their name; parameters are kept."""
     if not records.kept:
-        records.kept = [{}, {}]
-    names, config = records.kept
+        records.kept = [{}]
+    (config,) = records.kept
     for found in _PARAMETER.finditer(text):
         config[found["name"].decode("utf-8", "replace")] = _plain(found["value"].decode("utf-8", "replace"))
-    columns = _values(text, first_line, names)
-    records.tables.setdefault(_VALUES, []).append(tuple(map(_narrow, columns)))
+    for tag, track in _values(text).by_tag():
+        keep(records, tag, track)
 
 
 def finish(first_line: int, records: Records) -> None:
-    known, config = records.kept or ({}, {})
+    (config,) = records.kept or ({},)
     records.kept = []
-    # Of one file alone the name is not known.
-    names = [(name or b"loss").decode("utf-8", "replace") for name in known]
-    _, ms, step, name, value = records.take_columns(_VALUES, 5)
-    rises = (ms[1:] > ms[:-1]) | ((ms[1:] == ms[:-1]) & (step[1:] >= step[:-1]))
-    if not rises.all():
-        order = np.lexsort((step, ms))
-        ms, step, name, value = (column[order] for column in (ms, step, name, value))
-        del order  # there may be millions of values
-    del rises
-    if counts_by_steps(names, config) and _are_different(ms, step, name):
-        first = np.full(len(names), len(name))
-        first[name[::-1]] = np.arange(len(name))[::-1]  # of several the last counts
-        tags = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(name))]  # as they come
-        place = np.zeros(len(names), np.int32)
-        place[tags] = np.arange(len(tags))
-        tag = place[name]
-        scalars = Scalars([names[i] for i in tags], tag, step, ms / 1e3, value)
-        del ms, step, name, value, tag
-        add_scalars(dict(scalars.by_tag()), config, None, records)
-        return
-    rows: dict[tuple[int, int], dict[str, object]] = {}
-    for at_ms, at, place, number in zip(*(column.tolist() for column in (ms, step, name, value)), strict=True):
-        rows.setdefault((at_ms, at), {"_timestamp": at_ms / 1e3, "_step": at})[names[place]] = number
-    add_history(list(rows.values()), config, None, records)
+    tracks = {tag: _by_step(track) for tag, track in take(records).items()}
+    begins = sorted(tracks, key=lambda tag: (tracks[tag].wall_s[0], tracks[tag].step[0]))
+    tracks = {tag: tracks[tag] for tag in begins}
+    if counts_by_steps(tracks, config):
+        add_tracks(tracks, config, None, records)
+    elif tracks:
+        add_history(_history(tracks), config, None, records)
 
 
-def _are_different(*columns: Ints) -> bool:
-    """Whether no two rows are equal."""
-    if bool((columns[0][1:] > columns[0][:-1]).all()):
-        return True
-    order = np.lexsort(columns)
-    again = np.ones(max(len(order) - 1, 0), bool)
-    for column in columns:
-        again &= column[order[1:]] == column[order[:-1]]
-    return not again.any()
+def _by_step(track: Track) -> Track:
+    """What was logged at one moment by its step, and what was logged twice once: as it was at last."""
+    step, wall, value = track
+    later, same = wall[1:] > wall[:-1], step[1:] == step[:-1]
+    if not (later | (step[1:] >= step[:-1])).all():
+        order = np.lexsort((step, wall))
+        return _by_step(Track(step[order], wall[order], value[order]))
+    last = np.append(later | ~same, np.ones(1, bool))
+    return Track(*rows_of([step, wall, value], last))
 
 
-def _narrow(column: np.ndarray) -> np.ndarray:
-    """Whole numbers in four bytes where all of them fit."""
-    fits = column.dtype.kind == "i" and bool((np.abs(column) < 1 << 30).all())
-    return column.astype(np.int32) if fits else column
+def _history(tracks: Tracks) -> History:
+    """A row for each step and moment at which anything was logged."""
+    grids: list[tuple[Floats, Ints]] = []
+    places: dict[tuple[float, ...], int] = {}
+    used: dict[str, int] = {}
+    for tag, (own, moments, _) in tracks.items():  # most are logged together
+        place = places.setdefault((len(own), float(own.sum()), float(moments.sum())), len(grids))
+        if place == len(grids) or not all(map(np.array_equal, grids[place], (moments, own))):
+            place = len(grids)
+            grids.append((moments, own))
+        used[tag] = place
+    wall, step = map(np.concatenate, zip(*grids, strict=True))
+    order = np.lexsort((step, wall))
+    new = np.append(np.ones(1, bool), (np.diff(wall[order]) > 0) | (np.diff(step[order]) != 0))
+    row: Ints = np.empty(len(order), np.int32)
+    row[order] = np.cumsum(new) - 1
+    rows = np.split(row, np.cumsum([len(grid[0]) for grid in grids])[:-1])
+    kept = order[new]
+    everywhere, none = narrow(np.arange(len(kept))), row[:0]
+    columns = {TIME: Column(everywhere, wall[kept], none), ROW: Column(everywhere, step[kept].astype(np.float64), none)}
+    told = {tag: Column(rows[used[tag]], track.value, none) for tag, track in tracks.items() if tag not in columns}
+    return History(len(kept), columns | told)
 
 
-def _values(text: bytes, first_line: int, known: dict[bytes, int]) -> tuple[Ints, Ints, Ints, Ints, Floats]:
-    """Line, milliseconds, step, place among the names, and value: all lines at once, those with an odd one one by one.
-
-    New names join those that are known.
-    """
+def _values(text: bytes) -> Scalars:
+    """All lines at once, those with an odd value one by one."""
+    known: dict[bytes, int] = {}
     block = Block.of(text)
     lines = block.filled
     at, ends = block.starts[lines], block.ends[lines]
@@ -108,9 +105,12 @@ def _values(text: bytes, first_line: int, known: dict[bytes, int]) -> tuple[Ints
     stepped, end, step = read_int(block, behind + 1)
     plain &= fits & stepped & (end - behind <= 13) & ((end == ends) | (block.octets[end] == ord(" ")))
     place = np.zeros(len(lines), np.int64)
-    place[plain] = [
+    if (plain & (end == ends)).any():
+        known[b""] = 0
+    named = np.flatnonzero(plain & (end < ends))
+    place[named] = [
         known.setdefault(text[begin:end].strip(), len(known))
-        for begin, end in zip(end[plain].tolist(), ends[plain].tolist(), strict=True)
+        for begin, end in zip(end[named].tolist(), ends[named].tolist(), strict=True)
     ]
     odd = fits & ~plain
     for row in np.flatnonzero(odd).tolist():
@@ -125,8 +125,9 @@ def _values(text: bytes, first_line: int, known: dict[bytes, int]) -> tuple[Ints
     # No name has a space in it, or more than 250 letters.
     whole = np.array([len(name) <= 250 and len(name.split()) <= 1 for name in known], bool)
     plain[plain] &= whole[place[plain]]
-    kept = np.flatnonzero(plain)
-    return first_line + lines[kept], ms[kept].astype(np.int64), step[kept].astype(np.int64), place[kept], value[kept]
+    # Of one file alone the name is not known.
+    names = [(name or b"loss").decode("utf-8", "replace") for name in known]
+    return Scalars(names, place[plain], step[plain].astype(np.int64), ms[plain] / 1e3, value[plain])
 
 
 def _plain(text: str) -> object:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.readers.formats.history import History, add_history
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.wandb_file import add_history
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Timing
@@ -48,7 +48,7 @@ def finish(first_line: int, records: Records) -> None:
     line = 0
     for number, (name, history) in enumerate(histories.items()):
         records.events.append(Fact(line, "run", number, header=True))
-        add_history(history, configs.get(name, {}), None, records, line)
+        add_history(History.of(history), configs.get(name, {}), None, records, line)
         line += len(history) + 2  # no more moments than rows, and the start
 
 

@@ -25,11 +25,13 @@ Tracks = dict[str, Track]
 
 
 def keep(records: Records, tag: str, track: Track) -> None:
-    """Until all is read; whole numbers in four bytes, where all of them fit."""
-    step, wall, value = track
-    if bool((np.abs(step) < 1 << 30).all()):
-        step = step.astype(np.int32)
-    records.tables.setdefault(_TABLE + tag, []).append((wall, step, value))
+    """Until all is read."""
+    records.tables.setdefault(_TABLE + tag, []).append((track.wall_s, narrow(track.step), track.value))
+
+
+def narrow(step: Ints) -> Ints:
+    """In four bytes, where all of them fit."""
+    return step.astype(np.int32) if bool((np.abs(step) < 1 << 30).all()) else step
 
 
 def take(records: Records) -> Tracks:

@@ -37,7 +37,7 @@ CARD = Pattern(r"[\w .()/+-]{2,80}")
 
 def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, ...]:
     """The runs with what the files beside their log show; what the log says wins."""
-    files = {source.name: source.text for source in beside}
+    files = {source.name: source.text for source in beside if source.name in (_CONFIG, _METADATA)}
     told = _settings(files.get(_CONFIG, b""))
     card, count = _card(_object(files.get(_METADATA, b"")))
     if count == 1:  # of several that are there, a run may use fewer

@@ -6,71 +6,100 @@ are. Where no row shows steps, the console output that the file holds is read in
 
 from __future__ import annotations
 
-import json
 import math
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.event_files import Scalars, Text
+from stepwatch.readers.formats.history import History, add_history, keep_rows, planned_epochs, settings_text
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.tensorboard import EVALUATION, Events
-from stepwatch.readers.formats.tracks import Tracks
-from stepwatch.readers.formats.wandb import CARD, step_key
-from stepwatch.readers.formats.wandb_records import Recorded, decode
+from stepwatch.readers.formats.tensorboard import Events
+from stepwatch.readers.formats.wandb import CARD
+from stepwatch.readers.formats.wandb_records import Decoder, Recorded
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Evaluation, Fact, Floats, Ints, Run, Timing, Traits, UnreadLines, repeated
+from stepwatch.run import Evaluation, Fact, Run, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, Origin, Settings
 from stepwatch.sources import is_wandb_file
-
-_TIME, _ROW, _EPOCH = "_timestamp", "_step", "_epoch"
-_EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
 
 
 def sniff(head: bytes) -> float:
     return math.inf if is_wandb_file(head) else 0.0  # nothing else begins like one
 
 
+class Whole(NamedTuple):
+    """What a file holds beside the console output."""
+
+    history: History
+    found: Recorded
+
+    def add_steps(self, first_line: int, records: Records) -> None:
+        for _ in range(self.found.damaged):
+            records.add_unread(0, "a damaged record, or one that is cut off")
+        add_history(self.history, self.found.config, self.found.started_s, records)
+        records.events += facts_of(self.found)
+
+    def add_epochs(self, first_line: int, records: Records) -> None:
+        """Where neither the history nor the console output shows steps, an epoch is what can be timed."""
+        epochs = self.history.epochs()
+        if epochs is not None:
+            begun = self.found.started_s if self.found.started_s is not None else math.nan
+            events = Events(self.history.tracks(epochs), [settings_text(self.found.config, begun)])
+            events.add_epochs(records, planned_epochs(self.found.config))
+            records.events += facts_of(self.found)
+
+    def facts(self) -> list[Fact]:
+        """What the file shows of the run beside what it printed."""
+        return Events({}, [settings_text(self.found.config, 0.0)]).facts() + facts_of(self.found)
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether the history has one row for each epoch."""
+        return self.history.counts_epochs(self.found.config)
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A file of which some was read."""
+
+    decoder: Decoder = field(default_factory=Decoder)
+    rows: int = 0
+
+
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    records.kept.append(text)
+    """Rows of the history become columns as they come: there may be millions."""
+    if not records.kept:
+        records.kept.append(_Begun())
+    (begun,) = records.kept
+    begun.decoder.feed(text)
+    found = begun.decoder.found
+    keep_rows(found.history, begun.rows, records)
+    begun.rows += len(found.history)
+    found.history.clear()
+    found.console.clear()  # it is read again where it is needed
 
 
 def finish(first_line: int, records: Records) -> None:
-    recorded = decode(_whole(records))
-    for _ in range(recorded.damaged):
-        records.add_unread(0, "a damaged record, or one that is cut off")
-    add_history(recorded.history, recorded.config, recorded.started_s, records)
-    records.events += facts_of(recorded)
+    _whole(records).add_steps(first_line, records)
 
 
-def finish_epochs(first_line: int, records: Records) -> None:
-    """Where neither the history nor the console output shows steps, an epoch is what can be timed."""
-    recorded = decode(_whole(records))
-    of_rows = _epochs(recorded.history)
-    rows = [{**row, _EPOCH: epoch} for row, epoch in zip(recorded.history, of_rows, strict=False) if epoch is not None]
-    if rows:
-        begun = recorded.started_s if recorded.started_s is not None else math.nan
-        events = Events(_scalars(rows, _EPOCH), [_settings(recorded.config, begun)])
-        events.add_epochs(records, _planned(recorded.config))
-        records.events += facts_of(recorded)
+def read_whole(blocks: Iterable[bytes]) -> Whole:
+    records = Records()
+    for block in blocks:
+        parse(block, 0, records)
+        records.narrow()
+    return _whole(records)
 
 
-def _whole(records: Records) -> bytes:
-    parts, records.kept = records.kept, []
-    return b"".join(parts)
-
-
-def console(data: bytes) -> tuple[bytes, list[Fact]]:
-    """What the program printed, and what else the file shows of the run."""
-    recorded = decode(data)
-    settings = Events(_scalars([], ""), [_settings(recorded.config, 0.0)]).facts()
-    return "".join(recorded.console).encode("utf-8", "replace"), settings + facts_of(recorded)
+def _whole(records: Records) -> Whole:
+    (begun,) = records.kept or (_Begun(),)
+    records.kept = []
+    found = begun.decoder.found
+    found = replace(found, damaged=found.damaged + begun.decoder.is_cut)
+    return Whole(History.kept(begun.rows, records), found)
 
 
 def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
@@ -108,12 +137,6 @@ def with_evaluations(run: Run, epochs: Run) -> Run:
     )
 
 
-def counts_epochs(data: bytes) -> bool:
-    """Whether a file's history has one row for each epoch."""
-    recorded = decode(data)
-    return _counts_epochs(recorded.history, recorded.config)
-
-
 def facts_of(recorded: Recorded) -> list[Fact]:
     facts = []
     if recorded.cards and CARD.fullmatch(recorded.cards[0]):
@@ -123,141 +146,6 @@ def facts_of(recorded: Recorded) -> list[Fact]:
     if recorded.exit_code == 0:
         facts.append(Fact(0, "ended", True))
     return facts
-
-
-def add_history(
-    history: list[dict[str, object]],
-    config: dict[str, object],
-    started_s: float | None,
-    records: Records,
-    first_line: int = 0,
-) -> None:
-    """The rows of a history: numbers by name, each row with its step and its time."""
-    counter = step_key(_keys(history))
-    if counter is None:
-        counter = _ROW
-        if _counts_epochs(history, config):
-            return
-    add_scalars(_scalars(history, counter), config, started_s, records, first_line)
-
-
-def _keys(history: list[dict[str, object]]) -> list[str]:
-    """All of them, as they first come; most rows have the same."""
-    return [*dict.fromkeys(key for keys in dict.fromkeys(map(tuple, history)) for key in keys)]
-
-
-def counts_by_steps(keys: Iterable[str], config: dict[str, object]) -> bool:
-    """Whether it is clear without the rows that the number of a row is that of a step."""
-    named = set(keys)
-    plain = all(key.lower() != "epoch" and not key.startswith("_") for key in named)
-    return plain and step_key(named) is None and _planned(config) is None
-
-
-def add_scalars(
-    tracks: Tracks, config: dict[str, object], started_s: float | None, records: Records, first_line: int = 0
-) -> None:
-    if tracks:
-        begun = started_s if started_s is not None else min(float(track.wall_s[0]) for track in tracks.values())
-        Events(tracks, [_settings(config, begun)], first_line).add_to(records)
-
-
-def _counts_epochs(history: list[dict[str, object]], config: dict[str, object]) -> bool:
-    """Whether there is one row for each epoch: how long a step takes cannot be known from them."""
-    if _epochs(history):
-        return True
-    planned = _planned(config)
-    if planned is None:
-        return False
-    named = {key for key in _keys(history) if "loss" in key.lower()}
-    losses = [row for row in history if not named.isdisjoint(row)]
-    if len(losses) > 1 and all(isinstance(row.get("epoch"), (int, float)) for row in losses):
-        return False
-    last = losses[-1].get(_ROW) if losses else None
-    return isinstance(last, (int, float)) and last <= planned
-
-
-def _planned(config: dict[str, object]) -> int | None:
-    """How many epochs the configuration asks for."""
-    planned = (config[name] for name in _EPOCHS if isinstance(config.get(name), (int, float)))
-    return next((int(count) for count in planned if isinstance(count, (int, float)) and 0 < count < 1e6), None)
-
-
-def _epochs(history: list[dict[str, object]]) -> list[int | None]:
-    """The epoch of each row; none where no key counts them, or the loss is logged more often."""
-    keys = _keys(history)
-    key = next((key for key in keys if key.lower() == "epoch"), None)
-    if key is None:
-        return []
-    told = [row.get(key) for row in history]
-    known = [epoch for epoch in told if isinstance(epoch, (int, float))]
-    losses = {name for name in keys if "loss" in name.lower() and not EVALUATION.search(name)}
-    trained = [place for place, row in enumerate(history) if not losses.isdisjoint(row)]
-    each = [epoch for epoch, _ in groupby(known)]
-    # A fall to the first is another training, and the last one may not have come to the row that has the number.
-    rises = all(after > before or after <= each[0] for before, after in pairwise(each))
-    if len(each) < 2 or not rises or any(epoch % 1 for epoch in known) or not 0 < len(trained) <= len(each) + 1:
-        return []
-    late = trained[0] < next(place for place, epoch in enumerate(told) if isinstance(epoch, (int, float)))
-    filled: list[int | None] = []
-    for epoch in reversed(told) if late else told:
-        before = filled[-1] if filled else None
-        filled.append(int(epoch) if isinstance(epoch, (int, float)) else before)
-    return filled[::-1] if late else filled
-
-
-class _Column(NamedTuple):
-    """The numbers under one key of a history."""
-
-    rows: Ints
-    values: Floats
-
-    @classmethod
-    def of(cls, rows: list[int], values: list[Any]) -> _Column:
-        if not {*map(type, values)} <= {float, int}:  # most are numbers
-            kept = [(row, value) for row, value in zip(rows, values, strict=True) if type(value) in (float, int)]
-            rows, values = [row for row, _ in kept], [value for _, value in kept]
-        try:
-            return cls(np.array(rows, np.int64), np.array(values, np.float64))
-        except OverflowError:  # of a whole number
-            return cls.of(rows, [str(value) if abs(value) > 1e300 else value for value in values])
-
-
-def _columns(history: list[dict[str, object]]) -> dict[str, _Column]:
-    """By key, as they first come."""
-    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place, row in enumerate(history):
-        alike[(*row,)].append(place)
-    rows: dict[str, list[int]] = defaultdict(list)
-    values: dict[str, list[object]] = defaultdict(list)
-    for keys, places in alike.items():
-        for key, column in zip(keys, zip(*[history[place].values() for place in places], strict=True), strict=True):
-            rows[key] += places
-            values[key] += column
-    return {key: _Column.of(rows[key], values[key]) for key in rows}
-
-
-def _scalars(history: list[dict[str, object]], counter: str) -> Tracks:
-    """As of an event file. A row without its counter is at the step of the row before."""
-    columns = _columns(history)
-    none = _Column.of([], [])
-    counts, times = columns.get(counter, none), columns.get(_TIME, none)
-    known = np.zeros(len(history), np.int64)
-    known[np.sort(counts.rows)] = np.arange(1, len(counts.rows) + 1)
-    step = np.append(0.0, counts.values[np.argsort(counts.rows)])[np.maximum.accumulate(known)]
-    wall = np.full(len(history), math.nan)
-    wall[times.rows] = times.values
-    tags = {key: column for key, column in columns.items() if not key.startswith("_") and len(column.rows)}
-    tag = repeated(np.arange(len(tags)), np.array([len(column.rows) for column in tags.values()], np.int64))
-    rows, value = (np.concatenate(parts) for parts in zip(none, *tags.values(), strict=True))
-    kept = np.flatnonzero(np.isfinite(wall[rows]) & (np.abs(step[rows]) < 1e15))
-    kept = kept[np.lexsort((rows[kept], wall[rows[kept]]))]
-    rows = rows[kept]
-    scalars = Scalars([*tags], tag[kept], step[rows].astype(np.int64), wall[rows], value[kept])
-    return dict(scalars.by_tag())
-
-
-def _settings(config: dict[str, object], wall_s: float) -> Text:
-    return Text("config", 0, wall_s, json.dumps(config).encode())
 
 
 READER = Reader(
@@ -271,5 +159,3 @@ READER = Reader(
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip
-
-OF_EPOCHS = READER._replace(finish=finish_epochs)

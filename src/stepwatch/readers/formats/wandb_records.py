@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
 from sys import intern
 
 from stepwatch.readers.formats.event_files import fields
@@ -36,7 +35,6 @@ class _Field(IntEnum):
     HISTORY = 2
     OUTPUT = 4
     CONFIG = 5
-    STATS = 7
     RAW_OUTPUT = 13
     RUN = 17
     EXIT = 18
@@ -48,10 +46,8 @@ class Recorded:
     """What a run logged, up to where its file ends."""
 
     history: list[dict[str, object]] = field(default_factory=list)
-    stats: list[tuple[float, dict[str, object]]] = field(default_factory=list)
-    """What the machine did, with the time in seconds."""
     config: dict[str, object] = field(default_factory=dict)
-    console: list[str] = field(default_factory=list)
+    console: list[bytes] = field(default_factory=list)
     started_s: float | None = None
     exit_code: int | None = None
     cards: list[str] = field(default_factory=list)
@@ -59,47 +55,77 @@ class Recorded:
     """How often something was lost: at the end of a file that was cut, too."""
 
 
-@lru_cache(maxsize=1)  # a file is asked for its steps, its epochs and its console in turn
 def decode(data: bytes) -> Recorded:
     """All whole records of a file; never raises."""
-    found = Recorded()
-    for message in _messages(data, found):
-        try:
-            for number, size, place in fields(message, 0, len(message)):
-                _read(number, message[place : place + size], size, found)
-        except (ValueError, IndexError, struct.error, RecursionError):
-            found.damaged += 1
-    return found
+    decoder = Decoder()
+    decoder.feed(data)
+    decoder.found.damaged += decoder.is_cut
+    return decoder.found
 
 
-def _messages(data: bytes, found: Recorded) -> Iterator[bytes]:
-    begin, parts, opened = len(b":W&B") + 3, [b""], False  # behind the mark and its version
-    while begin + _HEADER.size <= len(data):
-        left = _BLOCK_BYTES - begin % _BLOCK_BYTES
-        if left < _HEADER.size:
-            begin += left
-            continue
-        checksum, size, kind = _HEADER.unpack_from(data, begin)
-        end = begin + _HEADER.size + size
-        if checksum == size == kind == 0:  # what is left of a block
-            begin += left
-            continue
-        piece = data[begin + _HEADER.size : end]
-        if end > len(data) and size <= left - _HEADER.size:  # cut, or being written
-            found.damaged += 1
-            return
-        if size > left - _HEADER.size or zlib.crc32(piece, zlib.crc32(bytes((kind,)))) != checksum:
-            found.damaged += 1
-            begin, opened = begin + left, False
-            continue
-        if kind in (_Piece.WHOLE, _Piece.FIRST):
-            parts, opened = [], True
-        parts.append(piece)
-        if kind in (_Piece.WHOLE, _Piece.LAST) and opened:
-            yield b"".join(parts)
-            opened = False
-        begin = end
-    found.damaged += opened or 0 < len(data) - begin < _HEADER.size
+def console(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """What the program printed, of a file in any pieces."""
+    decoder = Decoder((_Field.OUTPUT, _Field.RAW_OUTPUT))
+    for block in blocks:
+        decoder.feed(block)
+        yield b"".join(decoder.found.console)
+        decoder.found.console.clear()
+
+
+class Decoder:
+    """Bytes of a file in any pieces to what their records hold, all of them or only those of some kinds."""
+
+    def __init__(self, wanted: Collection[_Field] = tuple(_Field)) -> None:
+        self.found = Recorded()
+        self._wanted = wanted
+        self._place = 0  # in the file, of what is held
+        self._held = b""
+        self._begin = len(b":W&B") + 3  # behind which reading goes on: at first the mark and its version
+        self._parts: list[bytes] = []
+        self._opened = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether what was fed ends within a record."""
+        return self._opened or len(self._held) > 0
+
+    def feed(self, data: bytes) -> None:
+        for message in self._messages(self._held + data):
+            try:
+                for number, size, place in fields(message, 0, len(message)):
+                    if number in self._wanted:
+                        _read(number, message[place : place + size], size, self.found)
+            except (ValueError, IndexError, struct.error, RecursionError):
+                self.found.damaged += 1
+
+    def _messages(self, data: bytes) -> Iterator[bytes]:
+        begin = self._begin
+        while begin + _HEADER.size <= len(data):
+            left = _BLOCK_BYTES - (self._place + begin) % _BLOCK_BYTES
+            if left < _HEADER.size:
+                begin += left
+                continue
+            checksum, size, kind = _HEADER.unpack_from(data, begin)
+            end = begin + _HEADER.size + size
+            if checksum == size == kind == 0:  # what is left of a block
+                begin += left
+                continue
+            if end > len(data) and size <= left - _HEADER.size:  # cut, or not yet there
+                break
+            piece = data[begin + _HEADER.size : end]
+            if size > left - _HEADER.size or zlib.crc32(piece, zlib.crc32(bytes((kind,)))) != checksum:
+                self.found.damaged += 1
+                begin, self._opened = begin + left, False
+                continue
+            if kind in (_Piece.WHOLE, _Piece.FIRST):
+                self._parts, self._opened = [], True
+            self._parts.append(piece)
+            if kind in (_Piece.WHOLE, _Piece.LAST) and self._opened:
+                yield b"".join(self._parts)
+                self._opened = False
+            begin = end
+        done = min(begin, len(data))
+        self._place, self._held, self._begin = self._place + done, data[done:], begin - done
 
 
 def _read(number: int, part: bytes, value: int, found: Recorded) -> None:
@@ -107,10 +133,8 @@ def _read(number: int, part: bytes, value: int, found: Recorded) -> None:
         found.history.append(_items(part, 1))
     elif number == _Field.CONFIG:
         found.config |= _items(part, 1)
-    elif number == _Field.STATS:
-        found.stats.append((_time(part, 2) or 0.0, _items(part, 3)))
     elif number in (_Field.OUTPUT, _Field.RAW_OUTPUT):
-        found.console += [text.decode("utf-8", "replace") for text in _parts(part, 3)]
+        found.console += [text.decode("utf-8", "replace").encode() for text in _parts(part, 3)]
     elif number == _Field.RUN:
         found.started_s = _time(part, 17)
         for config in _parts(part, 4):

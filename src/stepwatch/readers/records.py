@@ -370,8 +370,14 @@ def through_midnight(stamps: np.ndarray) -> np.ndarray:
 
 
 def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
-    """These rows of a table; the columns themselves where that is all."""
-    return columns if kept.all() else [column[kept] for column in columns]
+    """These rows of a table; no copies where they are all, or follow on each other, or are the same throughout."""
+    if not kept.any():
+        return [column[:0] for column in columns]
+    rows = slice(int(np.argmax(kept)), len(kept) - int(np.argmax(kept[::-1])))
+    if kept[rows].all():
+        return [column[rows] for column in columns]
+    count = int(np.count_nonzero(kept))
+    return [np.broadcast_to(c[0], count) if c.strides == (0,) else c[kept] for c in columns]
 
 
 def _exactly(column: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from click.testing import CliRunner
 
 from stepwatch import cli, samples
-from stepwatch.fleet.schema import TABLES, page_rows
+from stepwatch.fleet.schema import TABLES
 from stepwatch.i18n import LANGUAGES
 from tools import ROOT, formats_page, recommended_page
 
@@ -81,7 +81,10 @@ def fresh_body(block: Block) -> str:
         rows = (f"| `{name}` | {meaning} |\n" for name, meaning in COLUMNS[block.name].items())
         return "| column | holds |\n|---|---|\n" + "".join(rows)
     if block.kind == "store":
-        return page_rows(TABLES[block.name])
+        rows = (
+            f"| `{column.name}` | {column.kind} | {column.unit} | {column.about} |" for column in TABLES[block.name]
+        )
+        return "\n".join(("| column | kind | unit | what it is |", "|---|---|---|---|", *rows)) + "\n"
     if block.kind == "help":
         return f"```text\n{answer(*block.arguments)}```\n"
     return f"```console\n$ stepwatch {' '.join(block.arguments)}\n{answer(*block.arguments)}```\n"

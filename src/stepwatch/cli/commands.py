@@ -87,7 +87,7 @@ def knowing(store: str | None) -> Iterator[None]:
         yield
         return
     with needing_fleet():
-        from stepwatch.fleet.history import learning_from_store
+        from stepwatch.fleet.store import learning_from_store
     with learning_from_store(store):
         yield
 

@@ -4,12 +4,11 @@
     identity  which machine, versions and project a log is from
     rows      what the store keeps of a log
     reader    a process that reads logs, and may be killed
-    store     the tables, written so that they can be read at any moment
+    store     the tables, written so that they can be read at any moment; own runs as a prior of the estimator
     collect   from logs to a store
     jobs      starts of one training, chained
     likes     runs that are slow against their like, and since when
     questions what is asked of a store
-    history   own runs as a prior of the estimator
 
 A leaf: only the command line and the page import it, when it is asked for (extra `fleet`).
 """

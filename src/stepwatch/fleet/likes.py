@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,17 @@ def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
     """Cards, nodes, what began on a day, and single runs: each without those that are explained already."""
     like = _with_like(runs)
     change = _change(like)  # else each node would be as slow as it was busy before and after
-    places = _slow_places(_levelled(like, change))
+    level = _levelled(like, change)
+    slow_cards = list(_outliers(level, _card, "card"))
+    slow = {suspect.name for suspect in slow_cards}
+    cards_on: dict[str | None, set[str]] = {}
+    for run, _ in level:
+        if (card := _card(run)) is not None:
+            cards_on.setdefault(_node(run), set()).add(card)
+    whole = {node for node, there in cards_on.items() if len(there) > 1 and there <= slow}  # the node, not its cards
+    places = [suspect for suspect in slow_cards if suspect.name.rpartition(":")[0] not in whole]
+    named = {suspect.name for suspect in places}
+    places += _outliers([pair for pair in level if _card(pair[0]) not in named], _node, "node")
     bad = {suspect.name for suspect in places}
     like = _with_like([run for run, _ in like if not {_node(run), _card(run)} & bad])
     change = _change(like)
@@ -60,14 +71,12 @@ def _grouped(pairs: Pairs, key_of: Callable[[Run], str | None]) -> dict[str, lis
     """Those with a key, by it."""
     groups: dict[str, list[tuple[Run, float]]] = {}
     for run, value in pairs:
-        key = key_of(run)
-        if key is not None:
+        if key := key_of(run):
             groups.setdefault(key, []).append((run, value))
     return groups
 
 
-def _work(run: Run) -> str | None:
-    return run["work"] or None
+_work, _node = itemgetter("work"), itemgetter("node")
 
 
 def _with_like(runs: Sequence[Run]) -> Pairs:
@@ -107,27 +116,9 @@ def _sigma(values: Floats) -> float:
 # --- nodes and cards --------------------------------------------------------------------------------------------
 
 
-def _node(run: Run) -> str | None:
-    node: str | None = run["node"]
-    return node
-
-
 def _card(run: Run) -> str | None:
     index = run["gpu_index"]
     return f"{run['node'] or ''}:{index}" if index is not None and "," not in index else None
-
-
-def _slow_places(like: Pairs) -> list[Suspect]:
-    cards = list(_outliers(like, _card, "card"))
-    slow = {suspect.name for suspect in cards}
-    on: dict[str | None, set[str]] = {}
-    for run, _ in like:
-        if (card := _card(run)) is not None:
-            on.setdefault(_node(run), set()).add(card)
-    whole = {node for node, there in on.items() if len(there) > 1 and there <= slow}  # not its cards: all of it
-    cards = [suspect for suspect in cards if suspect.name.rpartition(":")[0] not in whole]
-    named = {suspect.name for suspect in cards}
-    return [*cards, *_outliers([pair for pair in like if _card(pair[0]) not in named], _node, "node")]
 
 
 def _outliers(like: Pairs, place_of: Callable[[Run], str | None], kind: str) -> Iterator[Suspect]:

@@ -169,7 +169,13 @@ def logs_among(files: Iterable[File]) -> Iterator[Log]:
             kinds[above if own in PARTS else place] = "events"
     runs: dict[str, list[File]] = {}
     for place, names in places.items():
-        owner = _owner(place, kinds)
+        above, _, own = place.rpartition("/")
+        owner: str | None = place  # the run directory that the place is in
+        if place not in kinds:
+            owner = above if kinds.get(above) == "events" and own in PARTS else None
+            while owner is None and above:
+                owner = above if kinds.get(above) in ("wandb", "mlflow") else None
+                above = above.rpartition("/")[0]
         if owner is None:
             yield from _loose(place, names)
         else:
@@ -188,20 +194,6 @@ _BELONGS: Mapping[str, Callable[[str, str], bool]] = {
     "mlflow": lambda inner, name: name == "meta.yaml" or inner in ("params", "metrics"),
     "events": lambda inner, name: EVENTS.search(name) is not None,
 }
-
-
-def _owner(place: str, kinds: Mapping[str, str]) -> str | None:
-    """The run directory that a place is in."""
-    if place in kinds:
-        return place
-    above, _, own = place.rpartition("/")
-    if kinds.get(above) == "events" and own in PARTS:
-        return above
-    while above:
-        if kinds.get(above) in ("wandb", "mlflow"):
-            return above
-        above = above.rpartition("/")[0]
-    return None
 
 
 def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:

@@ -82,8 +82,19 @@ def ask(request: FleetRequest) -> FleetReport:
 
 
 def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
-    """The tables as they are asked about."""
-    database = opened(Store(request.store))
+    """The tables in memory, as they are asked about; nothing outside can be reached from there."""
+    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
+    database.sql("set TimeZone = 'UTC'")
+    database.sql("set enable_progress_bar = false")
+    store = Store(request.store)
+    for table in TABLES:
+        if table in ("iterations", "parts", "findings", "restarts"):
+            continue
+        database.register("stored", store.table(table))
+        database.sql(f"create table all_{table} as select * from stored")
+        database.unregister("stored")
+    database.sql("set enable_external_access = false")
+    database.sql("set lock_configuration = true")
     database.sql("create table runs as select * from all_runs")
     if request.since is not None:
         match = _SINCE.fullmatch(request.since.strip())
@@ -118,22 +129,6 @@ def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
             )
     database.sql("create table advice as select a.* from all_advice a semi join runs using (source, run_index)")
     database.sql("create view failures as select * from all_failures")
-    return database
-
-
-def opened(store: Store) -> duckdb.DuckDBPyConnection:
-    """The tables in memory, whoever's file system they came from; nothing outside can be reached any more."""
-    database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-    database.sql("set TimeZone = 'UTC'")
-    database.sql("set enable_progress_bar = false")
-    for table in TABLES:
-        if table in ("iterations", "parts", "findings", "restarts"):
-            continue
-        database.register("stored", store.table(table))
-        database.sql(f"create table all_{table} as select * from stored")
-        database.unregister("stored")
-    database.sql("set enable_external_access = false")
-    database.sql("set lock_configuration = true")
     return database
 
 

@@ -193,11 +193,7 @@ def _run_row(run: RunReport) -> dict[str, Any]:
                 columns[name] = kind(value)
     fault = cause_of_end(a.run)
     intervals = {
-        "step_s": costs.step_s,
-        "data_s": costs.data_s,
-        "eval_s": costs.eval_s,
-        "checkpoint_s": costs.checkpoint_s,
-        "compile_s": costs.compile_s,
+        **{name: getattr(costs, name) for name in ("step_s", "data_s", "eval_s", "checkpoint_s", "compile_s")},
         "eval_and_checkpoint_s": costs.pair_s,
         "total_s": forecast.total_s,
         "remaining_s": forecast.remaining_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from stepwatch.analysis.goodput import DATA, PARTS, START
@@ -174,9 +174,3 @@ def as_json(what: Message) -> dict[str, Any] | None:
 def from_json(said: Mapping[str, Any]) -> Message:
     params = {name: from_json(value) if isinstance(value, dict) else value for name, value in said["params"].items()}
     return Message._make({**said, "params": params}[name] for name in Message._fields)
-
-
-def page_rows(columns: Iterable[Column]) -> str:
-    """The columns as the table of a page."""
-    rows = [f"| `{each.name}` | {each.kind} | {each.unit} | {each.about} |" for each in columns]
-    return "\n".join(("| column | kind | unit | what it is |", "|---|---|---|---|", *rows)) + "\n"

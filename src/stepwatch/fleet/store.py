@@ -21,7 +21,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,11 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from stepwatch.errors import InputError
+from stepwatch.estimator.own_runs import learning_from
+from stepwatch.estimator.workload import Workload
 from stepwatch.fleet.retries import reason_of, retried, without_password
 from stepwatch.fleet.schema import COUNT, FLAG, NUMBER, SCHEMA, TABLES, TEXT, TIME, Column
+from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
 from stepwatch.platforms import claim, put_in_place
 
@@ -53,6 +56,8 @@ _GRACE_S = 60.0
 _MOST_TIMES = 2
 """What all versions need: what lies beyond is let go, or the file would become longer with each of them."""
 _MAGIC = b"PAR1"
+SIMILAR = math.log(2)
+"""Half to twice the parameters: where a card is as efficient as with this model."""
 _OTHER_WAS_QUICKER = ("PreconditionFailed", "pre-conditions")  # in the errors of S3
 
 Row = Mapping[str, Any]
@@ -298,3 +303,38 @@ def _plain(value: Any, column: Column) -> Any:
     if not math.isfinite(value):
         return None
     return round(value * 1_000_000) if column.kind == TIME else float(value)
+
+
+# --- own runs as a prior of the estimator ------------------------------------------------------------------------
+
+
+def learning_from_store(place: str) -> AbstractContextManager[None]:
+    """Meanwhile every estimate takes into account what the runs of a store took, compared with what was expected.
+
+    Raises InputError where there is no store.
+    """
+    columns = ("gpu", "dtype", "world_size", "n_params", "n_layer", "n_embd", "vocab_size", "step_s_mid")
+    found = Store(place).table("runs", (*columns, "expected_step_s_mid"))
+    rows = found.filter(
+        pa.compute.is_valid(pa.compute.field("expected_step_s_mid")) & pa.compute.is_valid(pa.compute.field("gpu"))
+    ).to_pylist()
+    seen = []
+    for row in rows:
+        layers, width = row["n_layer"] or 0, row["n_embd"] or 0
+        size = row["n_params"] or 12 * layers * width**2 + (row["vocab_size"] or 0) * width
+        if size and row["step_s_mid"] and row["expected_step_s_mid"]:
+            ratio = row["step_s_mid"] / row["expected_step_s_mid"]
+            seen.append((row["gpu"], row["dtype"], (row["world_size"] or 1) > 1, math.log(size), ratio))
+
+    def ratios(workload: Workload, gpu: Gpu) -> Sequence[float]:
+        size = math.log(workload.n_params)
+        return [
+            ratio
+            for name, dtype, has_several_cards, its_size, ratio in seen
+            if name == gpu.name
+            and dtype in (None, workload.dtype)
+            and has_several_cards == (workload.world_size > 1)
+            and abs(its_size - size) <= SIMILAR
+        ]
+
+    return learning_from(ratios)

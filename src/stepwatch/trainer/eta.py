@@ -20,8 +20,8 @@ class Pace:
 
     _blocks: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
     _open: list[float] = field(default_factory=list)
-    _evaluations: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
-    _checkpoints: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
+    evaluations: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
+    checkpoints: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
 
     def step(self, seconds: float) -> None:
         self._open.append(seconds)
@@ -29,19 +29,13 @@ class Pace:
             self._blocks.append(statistics.fmean(self._open))
             self._open.clear()
 
-    def evaluation(self, seconds: float) -> None:
-        self._evaluations.append(seconds)
-
-    def checkpoint(self, seconds: float) -> None:
-        self._checkpoints.append(seconds)
-
     def eta(self, steps: int, evaluations: int, checkpoints: int) -> tuple[float, float, float] | None:
         """(middle, low, high) in seconds: nine of ten ends should lie between; None without a step made or to make."""
         blocks = list(self._blocks) or self._open
         if not blocks or not steps:
             return None
         middle = steps * statistics.median(blocks)
-        for count, seconds in ((evaluations, self._evaluations), (checkpoints, self._checkpoints)):
+        for count, seconds in ((evaluations, self.evaluations), (checkpoints, self.checkpoints)):
             middle += count * statistics.median(seconds) if seconds else 0.0
         spread = math.exp(Z90 * self._doubt(blocks))
         return middle, middle / spread, middle * spread
@@ -95,13 +89,9 @@ class Expected(NamedTuple):
 
 
 def _place(truth: float, claim: Interval) -> str:
-    return (
-        "as estimated:"
-        if claim.holds(truth)
-        else "less than estimated:"
-        if truth < claim.low
-        else "more than estimated:"
-    )
+    if claim.holds(truth):
+        return "as estimated:"
+    return "less than estimated:" if truth < claim.low else "more than estimated:"
 
 
 def _ms(seconds: Interval) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -22,65 +23,61 @@ class Interrupted(Exception):
     """Someone asked to stop: the evaluation has no result."""
 
 
+@dataclass(kw_only=True)
 class Evaluator:
     """Knows how to evaluate; `model` may be compiled for full batches, `plain` takes a last, shorter one."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        batches: Mapping[str, Batches],
-        device: Device,
-        ranks: Ranks,
-        model: Callable[..., tuple[Tensor, Tensor | None]],
-        plain: nn.Module,
-        asked_to_stop: Callable[[], bool] = lambda: False,
-        on_batch: Callable[[int, int], object] = lambda done, total: None,
-    ) -> None:
-        """on_batch is called after each batch how many of this rank's are done, of how many."""
-        self._config, self._batches, self._device, self._ranks = config, batches, device, ranks
-        self._model, self._plain, self._asked_to_stop, self._on_batch = model, plain, asked_to_stop, on_batch
-        self.batch_size = config.eval_batch_size or config.batch_size
+    config: TrainConfig
+    batches: Mapping[str, Batches]
+    device: Device
+    ranks: Ranks
+    model: Callable[..., tuple[Tensor, Tensor | None]]
+    plain: nn.Module
+    asked_to_stop: Callable[[], bool] = lambda: False
+    on_batch: Callable[[int, int], object] = lambda done, total: None
+    """Called after each batch: how many of this rank's are done, of how many."""
 
     def evaluate(self) -> dict[str, float]:
         """The mean loss of each split; Interrupted on all ranks where one was asked to stop."""
-        self._plain.eval()
+        self.plain.eval()
         with torch.no_grad():
             # All draws come first and on every rank, so that the random numbers go on alike.
             drawn = {}
-            for split in self._config.splits:
-                starts = [self._batches[split].draw(self._config.batch_size) for _ in range(self._config.eval_iters)]
+            for split in self.config.splits:
+                starts = [self.batches[split].draw(self.config.batch_size) for _ in range(self.config.eval_iters)]
                 drawn[split] = torch.cat(starts)
             sums = torch.stack(
                 [self._summed(place, split, starts) for place, (split, starts) in enumerate(drawn.items())]
             )
-            self._ranks.add_up(sums)
-        self._plain.train()
-        losses = (sums / (self._config.eval_iters * self._config.batch_size)).tolist()  # the one wait for the device
+            self.ranks.add_up(sums)
+        self.plain.train()
+        losses = (sums / (self.config.eval_iters * self.config.batch_size)).tolist()  # the one wait for the device
         return dict(zip(drawn, losses, strict=True))
 
     def _summed(self, place: int, split: str, drawn: Tensor) -> Tensor:
         """The losses of this rank's share, added up on the device; the next batch is gathered meanwhile."""
-        batches = self._batches[split]
-        whole = torch.split(drawn, self.batch_size)
-        mine = whole[self._ranks.rank :: self._ranks.world_size]
-        own, turns = len(mine), math.ceil(len(whole) / self._ranks.world_size)
-        if self._ranks.shards and own < turns:  # the others need this rank's part of each layer
+        batches = self.batches[split]
+        batch_size = self.config.eval_batch_size or self.config.batch_size
+        whole = torch.split(drawn, batch_size)
+        mine = whole[self.ranks.rank :: self.ranks.world_size]
+        own, turns = len(mine), math.ceil(len(whole) / self.ranks.world_size)
+        if self.ranks.shards and own < turns:  # the others need this rank's part of each layer
             mine = (*mine, whole[-1])
-        total = torch.zeros((), device=self._device.device)
+        total = torch.zeros((), device=self.device.device)
         for starts in mine[:1]:
             batches.prefetch(starts)
         for turn in range(turns):
-            if self._ranks.any_says(self._asked_to_stop()):  # in the last turn some have no batch, but are asked
+            if self.ranks.any_says(self.asked_to_stop()):  # in the last turn some have no batch, but are asked
                 raise Interrupted
             if turn == len(mine):
                 break
             tokens, targets = batches.take()
             for starts in mine[turn + 1 : turn + 2]:
                 batches.prefetch(starts)
-            model = self._model if len(tokens) == self.batch_size else self._plain
-            with self._device.autocast():
+            model = self.model if len(tokens) == batch_size else self.plain
+            with self.device.autocast():
                 _, loss = model(tokens, targets)
             assert loss is not None
             total += loss * len(tokens) * (turn < own)
-            self._on_batch(place * len(mine) + turn + 1, len(self._config.splits) * len(mine))
+            self.on_batch(place * len(mine) + turn + 1, len(self.config.splits) * len(mine))
         return total

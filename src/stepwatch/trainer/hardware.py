@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,10 +36,6 @@ class Device:
     @property
     def is_cuda(self) -> bool:
         return self.device.type == "cuda"
-
-    def decided(self, config: TrainConfig) -> TrainConfig:
-        """The config with nothing left open."""
-        return replace(config, device=str(self.device.type), dtype=self.dtype, compile=self.compile)
 
     def autocast(self) -> AbstractContextManager[object]:
         """Matrix products in the shorter numbers; on a CPU everything is float32, as in nanoGPT."""

@@ -13,6 +13,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def train(
         if ranks.is_first and not config.eval_only:
             probe(directory)  # where that fails, better now than after an hour
         device = choose_device(config, ranks.local_rank)
-        config = device.decided(config)
+        config = replace(config, device=device.device.type, dtype=device.dtype, compile=device.compile)
         if device.device.type == "cpu":
             keep_freed_memory()
         log.begin(device, config)
@@ -137,8 +138,8 @@ class TrainingLoop:
         self.batches = MicroBatches(training.data.batches("train", place), self.config.batch_size, self.ranks)
         splits = {split: training.data.batches(split, place) for split in self.config.splits}
         self.evaluator = Evaluator(
-            self.config, splits, self.device, self.ranks, training.for_evaluation, training.raw,
-            asked_to_stop=lambda: stop.asked is not None,
+            config=self.config, batches=splits, device=self.device, ranks=self.ranks,
+            model=training.for_evaluation, plain=training.raw, asked_to_stop=lambda: stop.asked is not None,
             on_batch=lambda done, total: log.evaluating(training.iteration, done, total),
         )  # fmt: skip
         self.trackers = trackers(self.config, directory) if self.ranks.is_first else []
@@ -159,7 +160,7 @@ class TrainingLoop:
         self.times_logged = 0  # how many of them a line of the log covers
         profiled = self.config.profile and self.ranks.is_first and not self.config.eval_only
         path = directory / "profile.json"
-        self.profile = Profile(path, self.first, self.config.max_iters) if profiled else None
+        self.profile = Profile(path, self.first, self.config.max_iters, log.say) if profiled else None
         self.mfu = -1.0  # unknown: nanoGPT prints -100 %
         self.stopping = self.is_ready = False
 
@@ -223,7 +224,7 @@ class TrainingLoop:
             if number > first and self.saves_at(number, improved):
                 self.save()
             if self.profile is not None:
-                self.report_profile(number)
+                self.profile.before(number)
                 self.mark = time.perf_counter()
             loss = self.step(number)
             self.report(number, number - first, loss)
@@ -231,7 +232,7 @@ class TrainingLoop:
             ends = training.iteration > config.max_iters
             if ends or self.stopping:
                 if self.profile is not None:
-                    self.report_profile(training.iteration)
+                    self.profile.before(training.iteration)
                 self.save_at_end()
                 if not ends:
                     self.log.say(f"stopped by {self.stop.asked or 'another rank'} after iteration {number}")
@@ -359,7 +360,7 @@ class TrainingLoop:
             losses = self.evaluator.evaluate()
             phase.note(**{f"{split}_loss": loss for split, loss in losses.items()})
             seconds = time.perf_counter() - began
-            self.pace.evaluation(seconds)
+            self.pace.evaluations.append(seconds)
             said = ", ".join(f"{split} loss {loss:.4f}" for split, loss in losses.items())
             self.log.say(f"step {number}: {said}")
             self.log.say(f"evaluation at {number}: {seconds * 1e3:.2f}ms")
@@ -407,7 +408,7 @@ class TrainingLoop:
             return 0.0
         waited = self.keeper.settle()
         self.waited[number] += waited
-        self.pace.checkpoint(self.waited[number])
+        self.pace.checkpoints.append(self.waited[number])
         self.log.say(f"checkpoint at {number}: waited {self.waited[number] * 1e3:.2f}ms")
         return waited
 
@@ -494,12 +495,6 @@ class TrainingLoop:
                 self.log.eta(number, interval)
         if not math.isfinite(loss) or self.health.is_spoilt():
             self.not_finite(number)
-
-    def report_profile(self, number: int) -> None:
-        assert self.profile is not None
-        written = self.profile.before(number)
-        if written is not None:
-            self.log.say(written)
 
     def close(self) -> None:
         """Whatever happened: the save under way is finished and reported."""

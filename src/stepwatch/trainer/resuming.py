@@ -56,73 +56,63 @@ def sharded_in(directory: Path) -> list[Path]:
     return [path for path in directory.glob(SHARDED.format("*")) if path.suffix != ".tmp"]
 
 
+class Damaged(ValueError):
+    """Something is not as it was written; names the file in a sharded checkpoint."""
+
+
 def load(path: Path) -> dict[str, Any]:
     """A checkpoint, ours or nanoGPT's, as numbers and nothing that could run; its own checksums and figures hold."""
-    return _checked(_sharded(path) if path.is_dir() else _file(path), path)
-
-
-def _sharded(path: Path) -> Any:
-    """What all ranks wrote together, as one of them would have written it alone."""
-    from stepwatch.trainer.sharded import Damaged, read  # most runs have none
-
     facts = {"name": str(path)}
     try:
-        return read(path)
+        if path.is_dir():
+            from stepwatch.trainer.sharded import read  # most runs have none
+
+            return _checked(read(path), path)
+        return _checked(_file(path), path)
+    except CheckpointError:
+        raise
     except FileNotFoundError as error:
-        lacking = Path(error.filename or MANIFEST).name
-        raise _refused(
-            Message("“{name:word}” is not a complete checkpoint: it lacks {keys:word}", facts | {"keys": lacking})
-        ) from error
+        what = Message("there is no file “{name:word}”", facts)
+        if path.is_dir():
+            facts["keys"] = Path(error.filename or MANIFEST).name
+            what = Message("“{name:word}” is not a complete checkpoint: it lacks {keys:word}", facts)
+        raise _refused(what) from error
     except OSError as error:
-        reason = {"reason": error.strerror or type(error).__name__}
-        raise _refused(Message("“{name:word}” cannot be read: {reason:word}", facts | reason)) from error
+        facts["reason"] = error.strerror or type(error).__name__
+        raise _refused(Message("“{name:word}” cannot be read: {reason:word}", facts)) from error
     except Exception as error:  # a damaged file makes torch raise nearly anything
-        asked = error.asked if isinstance(error, Refused) else _asked_for(error)
+        match = _ASKED_FOR.search(str(error))
+        asked = error.asked if isinstance(error, Refused) else match and match["name"]
         if asked is not None:
-            raise _refused(_hostile(path, asked)) from error
-        part = {"name": str(path / str(error))} if isinstance(error, Damaged) else facts
-        raise _refused(Message("“{name:word}” is cut off or damaged", part)) from error
+            facts["asked"] = asked
+            raise _refused(
+                Message(
+                    "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
+                    facts,
+                )
+            ) from error
+        if isinstance(error, Damaged):
+            facts["name"] = str(path / str(error))
+        if isinstance(error, Damaged) or path.is_dir() or _is_zip(path):
+            raise _refused(Message("“{name:word}” is cut off or damaged", facts)) from error
+        raise _refused(Message("“{name:word}” is not a checkpoint", facts)) from error
 
 
-def _asked_for(error: Exception) -> str | None:
-    asked = _ASKED_FOR.search(str(error))
-    return asked and asked["name"]
-
-
-def _hostile(path: Path, asked: str) -> Message:
-    return Message(
-        "“{name:word}” is refused: it asks for {asked:word}, and a checkpoint is tensors and plain data",
-        {"name": str(path), "asked": asked},
-    )
+def _is_zip(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        return stream.read(2) == b"PK"
 
 
 def _file(path: Path) -> Any:
-    try:
-        with open(path, "rb") as stream:
-            begins = stream.read(2)
-    except FileNotFoundError as error:
-        raise _refused(Message("there is no file “{name:word}”", {"name": str(path)})) from error
-    except OSError as error:
-        facts = {"name": str(path), "reason": error.strerror or type(error).__name__}
-        raise _refused(Message("“{name:word}” cannot be read: {reason:word}", facts)) from error
-    if not begins:
+    if not path.stat().st_size:
         raise _refused(Message("“{name:word}” is empty", {"name": str(path)}))
-    try:
-        if begins == b"PK":
-            # torch does not look at the checksums that it writes. What is packed could grow to any size.
-            with zipfile.ZipFile(path) as archive:
-                if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()) or archive.testzip():
-                    raise zipfile.BadZipFile
-        # Not mapped: the file may be replaced, which Windows refuses for one that is mapped, or cut, which kills us.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
-    except Exception as error:  # a damaged file makes torch raise nearly anything
-        asked = _asked_for(error)
-        what = Message("“{name:word}” is not a checkpoint", {"name": str(path)})
-        if asked is not None:
-            what = _hostile(path, asked)
-        elif begins == b"PK":
-            what = Message("“{name:word}” is cut off or damaged", {"name": str(path)})
-        raise _refused(what) from error
+    if _is_zip(path):
+        # torch does not look at the checksums that it writes. What is packed could grow to any size.
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()) or archive.testzip():
+                raise zipfile.BadZipFile
+    # Not mapped: the file may be replaced, which Windows refuses for one that is mapped, or cut, which kills us.
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
 
 
 def _checked(loaded: Any, path: Path) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from stepwatch.messages import Message
 from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.hostile import Refused
 from stepwatch.trainer.keeper import no_room, reason_of, replace
-from stepwatch.trainer.resuming import MANIFEST, load, newest
+from stepwatch.trainer.resuming import MANIFEST, Damaged, load, newest
 from stepwatch.trainer.snapshot import local, mapped, sizes_of
 
 REST, _METADATA = "rest.pt", ".metadata"
@@ -43,10 +43,6 @@ _LARGEST = 64_000_000  # bytes of the manifest and of DCP's metadata, which have
 _PIECE = 1 << 22
 _AT_ONCE = Event()
 _AT_ONCE.set()
-
-
-class Damaged(ValueError):
-    """Something in it is not as it was written."""
 
 
 def is_sharded(path: Path) -> bool:

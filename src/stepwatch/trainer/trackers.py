@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -15,18 +15,10 @@ from stepwatch.trainer.config import TrainConfig
 _AFTER, _STEPS = 10, 5  # steps; the first ones allocate memory and fill caches
 
 
-class Tracker(Protocol):
-    def figures(self, number: int, values: Mapping[str, float]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def trackers(config: TrainConfig, directory: Path) -> list[Tracker]:
+def trackers(config: TrainConfig, directory: Path) -> list[_WeightsAndBiases | _TensorBoard]:
     """Opened at the start, so that what is missing is said before an hour of training."""
-    return [
-        *([_WeightsAndBiases(config, directory)] if config.wandb_log else []),
-        *([_TensorBoard(directory)] if config.tensorboard_log else []),
-    ]
+    found: list[_WeightsAndBiases | _TensorBoard] = [_WeightsAndBiases(config, directory)] if config.wandb_log else []
+    return [*found, _TensorBoard(directory)] if config.tensorboard_log else found
 
 
 class _WeightsAndBiases:
@@ -86,21 +78,21 @@ def _missing(setting: str, package: str) -> InputError:
 class Profile:
     """A trace of a few steady steps by PyTorch's profiler, for Perfetto or chrome://tracing."""
 
-    def __init__(self, path: Path, first: int, last: int) -> None:
+    def __init__(self, path: Path, first: int, last: int, say: Callable[[str], object]) -> None:
         """`first` and `last` are the iterations of the run: a short one is traced from its second step on."""
-        self.path = path
+        self.path, self._say = path, say
         self.begin = min(first + _AFTER, max(first + 1, last - _STEPS))
         self.end = min(self.begin + _STEPS, last + 1)
         self._profiler: Any = None
 
-    def before(self, number: int) -> str | None:
-        """What to say in the log, once the trace is written."""
+    def before(self, number: int) -> None:
+        """Called before each step, and after the last one."""
         if number == self.begin < self.end:
             self._profiler = torch.profiler.profile()  # of the processor, and of the card where there is one
             self._profiler.start()
         if self._profiler is None or number < self.end:
-            return None
+            return
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         profiler.export_chrome_trace(str(self.path))
-        return f"profile of iterations {self.begin} to {number - 1}: {self.path}"
+        self._say(f"profile of iterations {self.begin} to {number - 1}: {self.path}")

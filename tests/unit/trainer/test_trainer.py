@@ -84,8 +84,8 @@ def test_the_eta_counts_steps_evaluations_and_checkpoints() -> None:
     assert pace.eta(10, 0, 0) is None
     for _ in range(100):
         pace.step(0.5)
-    pace.evaluation(10.0)
-    pace.checkpoint(1.0)
+    pace.evaluations.append(10.0)
+    pace.checkpoints.append(1.0)
     assert pace.eta(0, 0, 0) is None
     told = pace.eta(100, 2, 3)
     assert told is not None

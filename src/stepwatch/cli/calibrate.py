@@ -44,6 +44,6 @@ def command(device: str | None, directory: str, no_compile: bool, lang: str, for
         if sys.stderr is not None and sys.stderr.isatty():
             click.echo(say(Message("measuring: {part:word}", {"part": part}), lang), err=True)
 
-    found = calibrate(device, directory, compiles=not no_compile, told=report)
+    found = calibrate(device, directory, compiles=not no_compile, report=report)
     save_calibration(found)
     deliver(found, lang, form, output)

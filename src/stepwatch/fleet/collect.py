@@ -69,7 +69,7 @@ class Collected(NamedTuple):
     elapsed_s: float
 
 
-def collect(request: CollectRequest, tell: Callable[[Progress], None] = lambda progress: None) -> Collected:
+def collect(request: CollectRequest, report: Callable[[Progress], None] = lambda progress: None) -> Collected:
     """Raises InputError where a place or the store cannot be reached."""
     began_s = time.monotonic()
     logs = find_logs(request.places)
@@ -99,7 +99,7 @@ def collect(request: CollectRequest, tell: Callable[[Progress], None] = lambda p
         left[bucket] -= 1
         if not left[bucket] or len(names) >= MOST_PENDING:
             store.replace(*pending.pop(bucket))
-        tell(Progress(done, len(todo), time.monotonic() - began_s))
+        report(Progress(done, len(todo), time.monotonic() - began_s))
     return Collected(
         found=len(logs),
         unchanged=len(logs) - len(todo),
@@ -142,7 +142,7 @@ def _asked(name: str, paths: tuple[str, ...], places: tuple[str, ...], request: 
 
 
 def _of_archive(log: Log, place: str, request: CollectRequest, reader: Reader) -> Rows:
-    """Each log in it by itself; all their rows are the archive's."""
+    """Reads each log in it; all their rows are the archive's."""
     whole: Rows = {"sources": [{"log": log.name, "outcome": "no log", "runs": 0, "processor_s": 0.0}]}
     (source,) = whole["sources"]
     for inner in logs_among(files_at(place)):
@@ -190,7 +190,7 @@ def _by_processes(logs: Sequence[Log], request: CollectRequest) -> Iterator[tupl
             idle.put(reader)
 
     try:
-        with ThreadPool(count) as threads:  # of daemons: nobody waits for them when the collection is interrupted
+        with ThreadPool(count) as threads:  # daemons: an interrupted collection does not wait for them
             yield from threads.imap_unordered(read, logs)
     finally:
         while not idle.empty():

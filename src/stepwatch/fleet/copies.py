@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from fsspec.core import url_to_fs
 
 from stepwatch.errors import TooLarge, UnreadableInput
-from stepwatch.fleet.logs import File, Log
-from stepwatch.fleet.retries import reason_of, retried
+from stepwatch.fleet.logs import File, Log, reason_of, retried
 from stepwatch.messages import Message
 from stepwatch.sources.contents import too_large
 

@@ -1,4 +1,4 @@
-"""Runs that are slow against their like: same work on the same card, beyond what such runs differ anyway."""
+"""Runs that are slower than comparable runs (same work, same card) by more than these usually differ."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ MOST_BESIDE = 0.25  # of runs on the other side of what is said of them: with mo
 CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
 MOST_RUNS_NAMED = 10
 _SHOWN = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
-_CANDIDATES = tuple(
-    name for name in (*VERSIONS, "stepwatch_version", *SETTINGS) if name not in ("max_iters", "stepwatch_version")
-)
+_CANDIDATES = tuple(name for name in (*VERSIONS, *SETTINGS) if name != "max_iters")
 COLUMNS = (*_SHOWN, *_CANDIDATES)
 """What a run must show."""
 
@@ -122,7 +120,7 @@ def _card(run: Run) -> str | None:
 
 
 def _outliers(like: Pairs, place_of: Callable[[Run], str | None], kind: str) -> Iterator[Suspect]:
-    """Places whose runs are slow, whoever's they are, against those of the other places."""
+    """Places whose runs are slow compared with those of the other places."""
     places = {place: there for place, there in _grouped(like, place_of).items() if len(there) >= LEAST_RUNS}
     if len(places) < LEAST_RUNS:
         return
@@ -160,7 +158,7 @@ def _change(like: Pairs) -> _Change | None:
         return None
     found: _Change | None = None
     for _ in range(3):
-        # The middle of each kind of work may lie before the change or after it: the others are put beside it.
+        # The median of each kind of work may be from before or after the change: the other runs are moved to its level.
         level = (
             dict.fromkeys(range(count), 0.0)
             if found is None

@@ -1,21 +1,22 @@
-"""Where logs lie: every file below directories, globs and buckets, put together into logs by their names alone.
+"""Where logs are: every file below directories, globs and buckets, joined into logs by their names alone.
 
-What is inside is looked at by whoever reads them: a listing must not open ten thousand files.
+Files are not opened here: a listing must not open ten thousand files.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from fsspec.core import url_to_fs
 
 from stepwatch.errors import InputError
-from stepwatch.fleet.retries import reason_of, retried, without_password
 from stepwatch.messages import Message
 from stepwatch.readers.collection import BINARY, SOURCE_CODE
 from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE
@@ -23,6 +24,12 @@ from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES
 from stepwatch.sources.directories import BESIDE, EVENTS, OUTPUT, PARTS, RANK, groups_of, name_of
 
+T = TypeVar("T")
+
+WAITS_S = (0.2, 0.8, 3.2)
+"""Before the second, third and fourth attempt."""
+FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, ImportError, ValueError, TypeError)
+"""Not tried again."""
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 ENVIRONMENT_FILE = "environment.json"
 MOST_PIECES = 100
@@ -226,3 +233,33 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
             newest = plain[group[-1][1]].path
             base = f"{place}/{group[0][0].base}" if len(group) > 1 else newest
             yield Log(base, tuple(of_group))
+
+
+# --- places on other machines, which fail at times ---------------------------------------------------------------
+
+
+def retried(attempt: Callable[[], T]) -> T:
+    """What the attempt returns; raises what it raised at last. Each file system has errors of its own."""
+    for wait_s in WAITS_S:
+        try:
+            return attempt()
+        except FINAL:
+            raise
+        except Exception:
+            time.sleep(wait_s)
+    return attempt()
+
+
+def reason_of(error: Exception) -> str:
+    """In one line."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def without_password(place: str) -> str:
+    """The place; raises InputError if it has a password, which the store would keep."""
+    if "://" in place and urlsplit(place).password is not None:
+        raise InputError(
+            Message("there is a password in the address, which would be kept in the store"),
+            Message("give it by the environment: {example:list}", {"example": "FSSPEC_SFTP_PASSWORD=…"}),
+        )
+    return place

@@ -1,7 +1,7 @@
-"""A process that reads logs, one after the other: one that takes too long, or too much memory, costs itself alone.
+"""A process that reads logs, one after the other: a log that takes too long, or too much memory, costs only itself.
 
-Whoever holds the process kills it when a log takes too long. It is the same on this machine and in a worker of Dask,
-whose own processes must outlive any log.
+The owner of the process kills it when a log takes too long. The same is done on this machine and in a worker of Dask,
+whose own process must outlive any log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepwatch.platforms import limit_memory
 ATTEMPTS = 3
 """A process may die for reasons that are not its log's: Dask tries as often."""
 ATTEMPTS_KILLED = 20
-"""No log ends its process by SIGKILL, whose memory is limited: somebody else did."""
+"""Its memory is limited, so no log ends its process by SIGKILL: something else did."""
 
 
 class Reader:
@@ -61,7 +61,7 @@ class Reader:
     def _ready(self) -> subprocess.Popen[bytes]:
         """A process that has loaded all it needs: one that dies before does not count against the log."""
         failures = 0
-        for _ in range(200):  # killed as often while they start: somebody does not want them
+        for _ in range(200):  # killed as often at their start: something on this machine does not want them
             if self._process is not None and self._process.poll() is None:
                 return self._process
             self.close()

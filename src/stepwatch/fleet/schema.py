@@ -23,7 +23,7 @@ class Column(NamedTuple):
 
 
 def _interval(name: str, unit: str, about: str) -> Iterator[Column]:
-    """Nine of ten truths lie between low and high."""
+    """Nine of ten true values are between low and high."""
     for end, words in (("low", "low end"), ("mid", "middle"), ("high", "high end")):
         yield Column(f"{name}_{end}", NUMBER, unit, f"{about}: {words}")
 

@@ -33,7 +33,7 @@ from fsspec.implementations.local import LocalFileSystem
 from stepwatch.errors import InputError
 from stepwatch.estimator.own_runs import learning_from
 from stepwatch.estimator.workload import Workload
-from stepwatch.fleet.retries import reason_of, retried, without_password
+from stepwatch.fleet.logs import reason_of, retried, without_password
 from stepwatch.fleet.schema import COUNT, FLAG, NUMBER, SCHEMA, TABLES, TEXT, TIME, Column
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
@@ -52,9 +52,9 @@ _TYPES = {
 }
 _LOCK_S = 60.0
 _GRACE_S = 60.0
-"""A version stays so long: others open a file for the second time when they come to it in the course of a question."""
+"""How long a version stays: other programs open a file for the second time when their query comes to it."""
 _MOST_TIMES = 2
-"""What all versions need: what lies beyond is let go, or the file would become longer with each of them."""
+"""Of the size of all versions: older ones beyond it are dropped, or the file would grow with each write."""
 _MAGIC = b"PAR1"
 SIMILAR = math.log(2)
 """Half to twice the parameters: where a card is as efficient as with this model."""
@@ -213,7 +213,7 @@ class Store:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """On a disk one writer at a time; its lock ends with its process. Buckets know better means."""
+        """On a disk one writer at a time; its lock ends with its process. Buckets have better means."""
         if not self._local:
             yield
             return
@@ -236,7 +236,7 @@ class Store:
 
 
 def _file_after(old: bytes | None, table: pa.Table) -> bytes:
-    """The file of a table, with the versions that it replaces where somebody may still look for them."""
+    """The file of a table, with the versions that it replaces where readers may still look for them."""
     if old is None:
         return _encoded(table, len(_MAGIC))
     now = time.time()

@@ -1,4 +1,4 @@
-"""A stopwatch inside anyone's loop: with it nothing is deduced, every part is seen.
+"""A stopwatch for any training loop: every part is timed, nothing is deduced.
 
     from stepwatch import Recorder
 
@@ -190,7 +190,7 @@ class Recorder:
         atexit.unregister(self.close)
 
     def _start_sampler(self) -> subprocess.Popen[bytes] | None:
-        """In a process of its own: what it does is not the training's time, and Ctrl-C is not meant for it."""
+        """In a separate process, which takes no time of the training and does not get its Ctrl-C."""
         # The ranks of a machine are children of the same launcher; each other's work is not that of other programs.
         pid = self._process if self.world_size == 1 else os.getppid()
         command = [sys.executable, "-m", "stepwatch.sampler", beside(self.path), str(pid), str(self._process)]

@@ -137,7 +137,7 @@ def is_compiled(model: Any) -> bool:
 
 
 def plain_number(value: Any) -> float | None:
-    """A number, or that of a tensor which lies in this machine's own memory: no device is waited for."""
+    """A number, or that of a tensor in host memory: no device is waited for."""
     if isinstance(value, (int, float)):
         return float(value)
     at_hand = getattr(getattr(value, "device", None), "type", None) == "cpu"

@@ -6,8 +6,7 @@
 
 A step lasts from the end of the one before to its own last batch, so that nothing between them is lost; evaluations
 and saves are taken off. There is no event for the wait for a batch or for a written checkpoint: the first is heard
-where Lightning tells its profiler, the second around `Trainer.save_checkpoint`. The sanity check is before the
-training, and not recorded.
+through the calls of the profiler, the second around `Trainer.save_checkpoint`. The sanity check is not recorded.
 """
 
 from __future__ import annotations

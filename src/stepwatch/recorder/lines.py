@@ -1,8 +1,8 @@
-"""The recorder's file: appended line by line, never an error, never long in the way of the training.
+"""The recorder's file: appended line by line, without errors and without delaying the training.
 
 Each line is one write to the system, so that a killed process loses at most the line it was writing. A write that
-fails is counted and said once. A disk on which a write takes long gets its lines from a thread of its own. A file that
-another process writes to is left to it.
+fails is counted and reported once. If a write takes long, a thread writes from then on. A file that another process
+writes to is not touched.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Lines:
             self._trouble.say("open", f"{self.path} cannot be opened ({error.strerror}): nothing is recorded")
 
     def _begin(self, continued: bool) -> None:
-        """The header, after which nobody looks: it alone may be larger than a piece should be."""
+        """Write the header, without a look at the size: it alone may be larger than a piece should be."""
         head = self._head(continued)
         if self._rotate_bytes is not None:
             self._rotate_bytes = max(self._rotate_bytes, 2 * len(head))  # a piece holds more than its header

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 STEP, EVALUATION, CHECKPOINT, COMPILE, DATA, WAIT = "step", "eval", "checkpoint", "compile", "data", "wait"
-NOTHING = "nothing"  # what a slip in a name stands for
+NOTHING = "nothing"  # for a misspelt name
 PARTS_OF_STEP = (DATA, WAIT)
 
 
@@ -72,7 +72,7 @@ class Phase:
         watch = self.watch
         try:
             outer = self.outer
-            # As nearly always: alone, or a part of what lies around it.
+            # Nearly always: alone, or a part of the phase around it.
             if kind is None and watch.inner is self and self._again is None and (outer is None or self.is_part):
                 watch.inner = outer
                 own = ended - self.begun - self.others_s
@@ -103,13 +103,13 @@ class Phase:
             watch.trouble.say("leave", f"a {self.kind} was not recorded: {error}")
 
     def renew(self) -> None:
-        """What is left may be entered again, by whoever kept it, and begins again."""
+        """Ready to be entered again."""
         self.others_s = self.data_s = self.wait_s = 0.0
         self.notes = self.given
         self.event = self.outer = self.open = None
 
     def and_around(self) -> Iterator[Phase]:
-        """This one, and those that it lies in."""
+        """This one, and those around it."""
         phase: Phase | None = self
         while phase is not None:
             yield phase

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from threading import get_ident
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from stepwatch.recorder.header import line_of
 from stepwatch.recorder.lines import Lines, Trouble
@@ -27,32 +27,23 @@ _PIECE_S, _LONGEST_S = 100_000, 99_999.999999
 _LINES = {kind: b'{"%b":%%d,"s":%%.6f,"t":%%b%%012.6f%%b' % kind.encode() for kind in (EVALUATION, CHECKPOINT, COMPILE)}
 
 
-class Event(Protocol):
-    """What we use of torch.cuda.Event."""
-
-    def record(self) -> None: ...
-    def query(self) -> bool: ...
-    def elapsed_time(self, end: Any, /) -> float: ...
-
-
 class Device:
-    """Pairs of events around the steps, read once the device has passed them: a step or two later."""
+    """Pairs of CUDA events around the steps, read once the device has passed them, so that nothing waits for it."""
 
     def __init__(self) -> None:
-        self._idle: list[Event] = []
-        self._pending: deque[tuple[int, Event, Event]] = deque()
+        self._idle: list[Any] = []
+        self._pending: deque[tuple[int, Any, Any]] = deque()
 
-    def mark(self) -> Event:
+    def mark(self) -> Any:
         """An event at this place of the stream."""
         event = self._idle.pop() if self._idle else self.new_event()
         event.record()
         return event
 
-    def new_event(self) -> Event:
-        event: Event = sys.modules["torch"].cuda.Event(enable_timing=True)
-        return event
+    def new_event(self) -> Any:
+        return sys.modules["torch"].cuda.Event(enable_timing=True)
 
-    def passed(self, step: int, begin: Event, end: Event) -> None:
+    def passed(self, step: int, begin: Any, end: Any) -> None:
         self._pending.append((step, begin, end))
         if len(self._pending) > 64:  # events that the card has not reached yet
             self._idle.extend(self._pending.popleft()[1:])
@@ -109,7 +100,7 @@ class Stopwatch:
             else:
                 outer.others_s += phase.others_s
         elif outer is not None and (same := next((one for one in outer.and_around() if one.kind is kind), None)):
-            # Inside one of its kind it is part of that, with its notes; only what lies between is taken off.
+            # Inside one of its kind it is part of that one, with its notes.
             if phase.notes:
                 same.note(**phase.notes)
             outer.others_s += phase.others_s

@@ -58,7 +58,7 @@ class Cards:
         hot, capped = (None, None) if reasons is None else slowed_by(reasons)
         own = [pid for pid in processes if pid in training]
         others = far = None
-        if own:  # in a container the driver may number processes as the host does: then nobody is known
+        if own:  # in a container the driver may number processes as the host does: then none is known
             others = [size for pid, size in processes.items() if pid not in training]
             places = [place for pid in own if (place := self._processor_of(pid)) is not None]
             if places and 0 < len(device.near_processors) < self._processors:

@@ -90,7 +90,7 @@ class Machine:
             warnings.simplefilter("ignore")  # psutil's own, of a container without swap figures
             family = (partial(self._family.read, now_s),) if self._family is not None else ()
             for question in (_processors, _memory, _disks, _network, *family):
-                with contextlib.suppress(Exception):  # each may fail by itself, in containers, without rights
+                with contextlib.suppress(Exception):  # each may fail, in containers or without rights
                     levels, counts = question()
                     figures |= levels
                     counters |= counts
@@ -132,7 +132,7 @@ def _processors() -> _Answer:
     times = psutil.cpu_times()
     iowait_s = getattr(times, "iowait", None)
     idle_s = times.idle
-    # Linux counts guests in user already. Time stolen from a virtual machine is busy: nobody in it can have it.
+    # Linux counts guests in user already. Time stolen from a virtual machine is busy: it cannot be used.
     busy_s = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
     counters = {"busy_s": busy_s, "idle_s": idle_s} | ({} if iowait_s is None else {"iowait_s": iowait_s})
     return {"load": psutil.getloadavg()[0]}, counters
@@ -175,7 +175,7 @@ def _network() -> _Answer:
 
 
 class Family:
-    """A process and its children, those that ended counted as far as they were seen."""
+    """A process and its children, with what was seen of those that have ended."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._quota = pid, quota_of(pid)

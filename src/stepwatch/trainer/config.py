@@ -1,6 +1,6 @@
 """The settings of a training run: nanoGPT's names and defaults, and a few of our own.
 
-A config file is read, never executed; a flag `--key=value` goes over it; a name that nothing knows is an error.
+A config file is read, never executed; a flag `--key=value` overrides it; an unknown name is an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _setting(default: object, meaning: Message) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """One run. `None` is decided by the device that is there; 0 of the last counts means "as nanoGPT does"."""
+    """One run. `None` is decided by the available device; 0 of the last counts means "as nanoGPT does"."""
 
     # what is written, and how often
     out_dir: str = _setting("out", Message("where run.jsonl and the checkpoints are written"))
@@ -177,10 +177,10 @@ _TYPES = {
 
 
 def config_from_file(text: str, overridden: Collection[str] = ()) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """The settings of a config file, and what of it was left out because it has to be executed.
+    """The settings of a config file, and the names it sets by code that we do not execute.
 
-    A name that later lines compute with is the file's own affair; any other that we do not know is an error. What a
-    flag or a later file overrides may be anything.
+    A name that later lines compute with may be anything; any other unknown name is an error. What a flag or a later
+    file overrides is not checked.
     """
     values, skipped, used = read_assignments(text)
     missed = (name for name in skipped if name in NAMES and name not in overridden)
@@ -225,7 +225,7 @@ def config_from_flags(flags: Sequence[str]) -> dict[str, Value]:
 
 
 def train_config(*layers: Mapping[str, Value]) -> TrainConfig:
-    """Defaults with each layer laid over those before it."""
+    """Defaults, overridden by each layer in turn."""
     merged: dict[str, Value] = {}
     for layer in layers:
         merged |= layer
@@ -233,7 +233,7 @@ def train_config(*layers: Mapping[str, Value]) -> TrainConfig:
 
 
 def _fitting(name: str, value: Value, raw: str) -> Value:
-    """The value in the kind of its setting; 1 is no truth and `3.5` no count."""
+    """The value in the type of its setting; 1 is not a bool, and 3.5 is not a count."""
     kind = _TYPES[name]
     if kind is bool and not isinstance(value, bool):
         value = {"true": True, "false": False}.get(raw.lower(), raw)

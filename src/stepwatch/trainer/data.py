@@ -85,42 +85,40 @@ class Data:
         self.block_size = block_size
         self.vocab_size = vocab_size
         self.limit: int | None = None
-        self._shards = shards
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stepwatch-data")
+        self.shards = shards
+        self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stepwatch-data")
 
     def expect(self, vocab_size: int) -> None:
         """From here on a token beyond this vocabulary is an error; files of common size are looked through at once."""
         if self.vocab_size is not None and self.vocab_size > vocab_size:
             raise _unfit(self.directory / "meta.pkl", self.vocab_size - 1, vocab_size)
         self.limit = vocab_size
-        for shard in (shard for split in SPLITS if self.is_looked_through(split) for shard in self._shards[split]):
+        for shard in (shard for split in SPLITS if self.is_looked_through(split) for shard in self.shards[split]):
             for start in range(0, len(shard.tokens), _PIECE):
                 self.check(shard.path, shard.tokens[start : start + _PIECE])
 
     def is_looked_through(self, split: str) -> bool:
         """Whether all tokens of the split are known to be of the vocabulary; then they have been in memory, too."""
-        return self.limit is not None and sum(shard.tokens.nbytes for shard in self._shards[split]) <= _LOOKED_THROUGH
+        return self.limit is not None and sum(shard.tokens.nbytes for shard in self.shards[split]) <= _LOOKED_THROUGH
 
     def check(self, path: Path, tokens: np.ndarray[Any, Any]) -> None:
         if self.limit is not None and int(tokens.max()) >= self.limit:
             raise _unfit(path, int(tokens.max()), self.limit)
 
     def batches(self, split: str, device: torch.device | str) -> Batches:
-        return Batches(self, split, self._shards[split], torch.device(device), self._reader)
+        return Batches(self, split, torch.device(device))
 
     def close(self) -> None:
-        self._reader.shutdown(cancel_futures=True)
+        self.reader.shutdown(cancel_futures=True)
 
 
 class Batches:
     """Batches of one split on one device."""
 
-    def __init__(
-        self, data: Data, split: str, shards: list[Shard], device: torch.device, reader: ThreadPoolExecutor
-    ) -> None:
+    def __init__(self, data: Data, split: str, device: torch.device) -> None:
         self.data, self.device = data, device
-        self._shards = shards
-        # A sequence lies in one shard: starts are counted over all of them, each without its last ones.
+        self._shards = shards = data.shards[split]
+        # A sequence is within one shard: starts are numbered over all shards, without the last ones of each.
         self._ends = np.cumsum([len(shard.tokens) - data.block_size for shard in shards])
         self.beyond = int(self._ends[-1])
         """No sequence starts here or later."""
@@ -128,7 +126,6 @@ class Batches:
         self._checks = not data.is_looked_through(split)
         # Of tokens in memory a batch takes microseconds, less than a thread costs; on a card the copy to it counts too.
         self._at_once = device.type == "cpu" and not self._checks
-        self._reader = reader
         self._ahead: deque[Future[Tensor] | Tensor] = deque()
         self._offsets = np.arange(data.block_size + 1)
 
@@ -142,7 +139,7 @@ class Batches:
 
     def prefetch(self, starts: Tensor) -> None:
         """Begin to read in the background; `take` hands over in the order of these calls."""
-        self._ahead.append(starts if self._at_once else self._reader.submit(self._read, starts))
+        self._ahead.append(starts if self._at_once else self.data.reader.submit(self._read, starts))
 
     def take(self) -> tuple[Tensor, Tensor]:
         """The batch that was prefetched first; what went wrong while it was read is raised here."""

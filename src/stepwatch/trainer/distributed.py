@@ -1,7 +1,7 @@
 """Several processes that train one model: each takes its share of the micro-batches, gradients are averaged.
 
-Started by torchrun, which tells each process its rank; alone, everything here is a plain answer. All ranks draw the
-same random numbers and each computes its part of them: so a run has the same losses on any number of ranks.
+torchrun starts them and gives each its rank; without it there is one. All ranks draw the same random numbers and each
+computes its part of them, so that a run has the same losses on any number of ranks.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Ranks:
     shards: bool = False
     """Each has a part of every weight (FSDP), else each has them all (DDP)."""
     _control: Any = None
-    """Carries small words between the processes by way of the host, so that no card is waited for."""
+    """For small messages between the processes through the host, without waiting for a card."""
     _asked: tuple[Any, Tensor] | None = None
     _store: Any = None
     """Through which the processes found each other; the first one's serves the others."""
     own_draws: Tensor | None = field(default=None, repr=False)
-    """Where this rank's dropout stands, on CPUs with several ranks."""
+    """State of this rank's random numbers for dropout, on CPUs with several ranks."""
 
     @property
     def is_first(self) -> bool:
@@ -115,7 +115,7 @@ class Ranks:
     def any_says(self, yes: bool) -> bool:
         """Whether any rank says so; all get the same answer in the same step.
 
-        With cards it is the answer to the question of the step before: that one has come by now, and nobody waits.
+        With cards it is the answer of the step before, which has arrived by now, so that no rank waits.
         """
         if self.is_alone:
             return yes
@@ -134,8 +134,7 @@ class Ranks:
 
     @contextmanager
     def own_dropout(self, dropout: float) -> Iterator[None]:
-        """Dropout of its own on every rank, while what is drawn of the data stays common (on CPUs both share one
-        source of random numbers; a card has one for itself)."""
+        """Different dropout on every rank, while the draws of data stay the same. On CPUs both use one generator."""
         if self.is_alone or self.on_cuda or not dropout:
             yield
             return
@@ -156,11 +155,11 @@ class Ranks:
 
 
 def _store_of_this_start(rank: int, world_size: int) -> dist.Store | None:
-    """Where the processes tell each other their addresses; None where torch's own way is right.
+    """Through which the processes exchange their addresses; None where torch's own store is right.
 
     torchrun's agent keeps one store for all restarts, with the addresses of processes that are gone (seen in 2.13), so
-    that a second start may wait for them for ever. Its store only shows here where the first rank's new one is. What
-    is found there may be of the start before: nobody answers at it, and it is asked for again.
+    that a second start may wait for them for ever. Here it is only used to find the first rank's new store. An address
+    of the start before does not answer, and is read again.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("TORCHELASTIC_MAX_RESTARTS") == "0":
         return None
@@ -215,7 +214,7 @@ def shard(model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, devi
     policy = MixedPrecisionPolicy()
     if device.is_cuda and device.dtype == "bfloat16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    # The optimizer lets go of the weights meanwhile, so that each whole one is freed once it is divided.
+    # The optimizer must not hold the weights meanwhile, so that each is freed once it is divided.
     places = {id(weight): place for place, weight in enumerate(model.parameters())}
     groups = [[places[id(weight)] for weight in group["params"]] for group in optimizer.param_groups]
     held = {places[id(weight)]: values for weight, values in optimizer.state.items()}

@@ -16,7 +16,7 @@ _DOUBT_AT_FIRST = 0.25
 
 @dataclass(slots=True)
 class Pace:
-    """Times of the run so far; means over blocks of steps, since single ones say little of the level."""
+    """Times of the run so far; means over blocks of steps, since single steps vary."""
 
     _blocks: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
     _open: list[float] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Pace:
             self._open.clear()
 
     def eta(self, steps: int, evaluations: int, checkpoints: int) -> tuple[float, float, float] | None:
-        """(middle, low, high) in seconds: nine of ten ends should lie between; None without a step made or to make."""
+        """(middle, low, high) in seconds: nine of ten runs should end between low and high; None without steps."""
         blocks = list(self._blocks) or self._open
         if not blocks or not steps:
             return None
@@ -41,7 +41,7 @@ class Pace:
         return middle, middle / spread, middle * spread
 
     def _doubt(self, blocks: list[float]) -> float:
-        """How far the level may move, as the sd of its logarithm; few blocks show little."""
+        """How far the level may move, as the standard deviation of its logarithm."""
         if len(self._blocks) < 2:
             return _DOUBT_AT_FIRST
         seen = statistics.stdev([math.log(max(block, 1e-9)) for block in blocks])

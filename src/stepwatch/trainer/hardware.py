@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +44,7 @@ class Device:
         return torch.autocast(device_type="cuda", dtype=getattr(torch, self.dtype))
 
     def synchronize(self) -> None:
-        """Waits for what the device was told to do; a CPU has done it already."""
+        """Waits for the work queued on the device; a CPU has none."""
         if self.is_cuda:
             torch.cuda.synchronize(self.device)
         elif self.device.type == "mps":
@@ -136,12 +136,9 @@ def crowded(threads: int) -> str | None:
 
 
 def _peak(name: str, vram_bytes: float, sm_count: int, dtype: str) -> float | None:
-    try:
+    with suppress(UnknownGpu):
         return find_gpu(name, vram_bytes=vram_bytes, sm_count=sm_count).peak_flops(dtype).flops
-    except UnknownGpu:
-        pass
-    try:
+    with suppress(UnknownGpu):
         card = this_card()
-    except UnknownGpu:
-        return None
-    return card.gpu.peak_flops(dtype).flops if card.name == name else None
+        return card.gpu.peak_flops(dtype).flops if card.name == name else None
+    return None

@@ -1,10 +1,10 @@
-"""Checkpoints that training does not wait for, and that are whole whenever the process dies.
+"""Checkpoints that are written in the background, and are complete whenever the process dies.
 
 A thread takes the tensors while training computes the next gradients (snapshot.py), writes them to a new file beside
 ckpt.pt and puts it in its place once it is safe on the disk. A small one is written at once where the disk is quick: a
 thread would take about as much time from the step beside it. What is written is nanoGPT's checkpoint: model, optimizer,
-model_args, iter_num, best_val_loss, config. What is saved because someone asked to stop never takes the place of
-another run's checkpoint, nor of the best one where only the best is kept: then it stands beside ckpt.pt.
+model_args, iter_num, best_val_loss, config. A save at a stop never replaces
+another run's checkpoint, nor the best one where only the best is kept: it is then written beside ckpt.pt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AT_ONCE, _QUICK_S = 1 << 20, 0.01
 
 
 class Saved(NamedTuple):
-    """What became of one save: how long the writing took, or why it failed and the older file stayed."""
+    """The result of a save: how long the writing took, or why it failed and the older file was kept."""
 
     at: int
     seconds: float
@@ -48,7 +48,7 @@ class Saved(NamedTuple):
 
 
 class Keeper:
-    """Keeps ckpt.pt of a directory; never two writes at once, and the last good one is always there."""
+    """Writes ckpt.pt of a directory; never two writes at once, and the last good one is always there."""
 
     _packs = True
     """What is written is one file."""
@@ -66,7 +66,7 @@ class Keeper:
         """on_written is called after each write, from the thread that wrote; so many of the newest files stay."""
         self.path = directory / NAME
         self.is_ours = not self.path.exists() or resumed_from == self.path
-        """Whether ckpt.pt is of this run, so far as there is one."""
+        """Whether ckpt.pt, if there is one, is of this run."""
         self._keeps_best, self._copies = keeps_best, copies
         self._resumed_from = resumed_from
         self._report = on_written or (lambda saved: None)
@@ -88,7 +88,9 @@ class Keeper:
         if self._writer is None:
             return
         if self._snapshot.make_room(checkpoint):
-            self._writer.submit(step_back)  # nobody waits for the writing; for what is not copied, the training does
+            self._writer.submit(
+                step_back
+            )  # a copy is written at low priority; without one the training waits for the writing
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
@@ -200,10 +202,10 @@ class _Gentle(RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """A piece of it; whoever calls comes again for the rest."""
+        """Writes a piece of it; the caller calls again for the rest."""
         written = self.stream.write(memoryview(data)[:_PIECE])
         # Three times what a piece took of the processor: no more than a quarter of one is used. Waiting for the disk
-        # disturbs nobody.
+        # costs the training nothing.
         self.hurry.wait(3.0 * (time.thread_time() - self.used_s))
         self.used_s = time.thread_time()
         return written

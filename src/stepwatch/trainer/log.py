@@ -1,7 +1,7 @@
-"""The log: nanoGPT's lines, so that what reads those reads these, with the time of the step alone.
+"""The log: nanoGPT's lines, so that its readers can read them, with the time of the step alone.
 
-Evaluation, checkpoint and compilation have lines and times of their own. Only the first rank speaks. On a terminal a
-progress bar stands below the lines.
+Evaluations, checkpoints and compilation have their own lines and times. Only the first rank writes. On a terminal there
+is a progress bar below the lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Log:
         self._last_eta = self._last_progress = time.monotonic()
 
     def say(self, line: str) -> None:
-        """Whoever reads it may go away, and a disk may be full: the training is worth more than these lines."""
+        """A closed pipe or a full disk does not end the training."""
         if not self._speaks:
             return
         try:
@@ -48,7 +48,7 @@ class Log:
                 self.hint(f"note: the log cannot be written ({error.strerror}); the training goes on")
 
     def hint(self, line: str) -> None:
-        """For whoever looks on; not part of the log."""
+        """To standard error; not part of the log."""
         if self._speaks:
             with suppress(OSError):
                 print(line, file=sys.stderr, flush=True)

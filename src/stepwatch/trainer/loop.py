@@ -1,7 +1,7 @@
 """The training loop, from top to bottom.
 
-Each turn: set the learning rate; evaluate and save where that is due; then the step, which alone is timed as one:
-forward and backward over its micro-batches, clip, update. What nanoGPT draws at random is drawn in the same order.
+Each turn sets the learning rate, evaluates and saves where that is due, and takes a step: forward and backward over its
+micro-batches, clip, update. Only the step is timed as a step. Random numbers are drawn in nanoGPT's order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,11 +40,11 @@ from stepwatch.trainer.trackers import Profile, trackers
 
 
 class NotFinite(InputError):
-    """The loss is nan or infinite: the weights are spoilt."""
+    """The loss is nan or infinite: the weights are useless."""
 
 
 Estimate = Callable[[TrainConfig, int], Expected | str]
-"""What to expect of these settings with a vocabulary of this size; where nothing is known, why."""
+"""What to expect of these settings with a vocabulary of this size; or why that is unknown."""
 
 
 def train(
@@ -57,9 +56,9 @@ def train(
     estimate: Estimate | None = None,
     started: float | None = None,
 ) -> None:
-    """A whole run: until max_iters, until someone asks to stop, or until the loss is no number any more.
+    """A whole run: until max_iters, a request to stop, or a loss that is not finite.
 
-    `started` is time.time() when the program began: what it took to get here is in the record too.
+    `started` is time.time() when the program began, so that its start is part of the record.
     """
 
     def acknowledge(signal: str) -> None:
@@ -95,7 +94,7 @@ def train(
                 log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
             else:
                 compile_and_share(training, log)
-            # All objects made so far stay: to look through them for garbage would only be a pause in some step.
+            # All objects made so far stay: to search them for garbage would only pause some step.
             gc.freeze()
             gc.enable()
             loop = TrainingLoop(training, recorder, log, stop, directory)
@@ -129,7 +128,7 @@ def _recorder(training: Training, directory: Path, samples: bool, started: float
 
 
 class TrainingLoop:
-    """The loop and what it carries from one turn to the next."""
+    """The loop and its state."""
 
     def __init__(self, training: Training, recorder: Recorder, log: Log, stop: Stop, directory: Path) -> None:
         self.training, self.recorder, self.log, self.stop = training, recorder, log, stop
@@ -173,18 +172,18 @@ class TrainingLoop:
             raise CheckpointError(
                 Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
             )
-        given: dict[str, Any] = {
-            "on_written": self.saved.append,
-            "resumed_from": self.training.resumed_from,
-            "keeps_best": self.keeps_best,
-            "copies": self.config.keep,
-        }
+        kind: type[Keeper] = Keeper
         if self.ranks.shards:
             from stepwatch.trainer.sharded_keeper import ShardedKeeper  # DCP takes a while to load
 
-            keeper: Keeper = ShardedKeeper(directory, is_first=self.ranks.is_first, **given)
-        else:
-            keeper = Keeper(directory, **given)
+            kind = ShardedKeeper
+        keeper = kind(
+            directory,
+            on_written=self.saved.append,
+            resumed_from=self.training.resumed_from,
+            keeps_best=self.keeps_best,
+            copies=self.config.keep,
+        )
         if not keeper.is_ours:
             self.log.say(f"note: {keeper.path} is of another run; the next checkpoint replaces it")
         return keeper
@@ -255,7 +254,7 @@ class TrainingLoop:
 
     @property
     def keeps_best(self) -> bool:
-        """Whether ckpt.pt is the best model so far; what is saved for another reason stands beside it."""
+        """Whether ckpt.pt is the best model so far; other saves are written beside it."""
         return not (self.config.always_save_checkpoint or self.config.checkpoint_interval)
 
     # --- going on exactly ---------------------------------------------------------------------------------------
@@ -271,7 +270,7 @@ class TrainingLoop:
         )
 
     def go_on_from(self, point: ResumePoint | None) -> None:
-        """Random numbers and batches as they stood; what does not fit the settings any more is left out and said."""
+        """Restores random numbers and batches; what no longer fits the settings is left out, with a note in the log."""
         if point is None:
             self.log.say(
                 "note: this checkpoint does not say where the data stood (nanoGPT's do not): they begin as at the seed"
@@ -377,7 +376,7 @@ class TrainingLoop:
         return improved
 
     def save(self, *, stopped: bool = False) -> None:
-        """Copied and written while the training goes on, until it changes the weights."""
+        """Copied and written while the training computes the next gradients."""
         number = self.last_save_at = self.training.iteration
         if self.health.is_spoilt():
             self.not_finite(number)
@@ -396,13 +395,13 @@ class TrainingLoop:
         self.waited[number] = self.mark - began
 
     def save_at_end(self) -> None:
-        """What the last steps have learnt, unless the save of the step before holds all but one of them."""
+        """Save the last steps, unless the save before covers all but one of them."""
         if self.stopping or self.last_save_at is None or self.last_save_at < self.training.iteration - 1:
             self.training.resume_point = self.resume_point()
             self.save(stopped=self.stopping or self.keeps_best)
 
     def settle(self) -> float:
-        """The seconds that the training waits here for the copy of a checkpoint, if one is under way."""
+        """Wait for the copy of a checkpoint, if one is being made; the seconds waited."""
         number, self.unsettled = self.unsettled, None
         if self.keeper is None or number is None:
             return 0.0
@@ -413,7 +412,7 @@ class TrainingLoop:
         return waited
 
     def wait_until_written(self) -> None:
-        """At the end there is nothing to do meanwhile: the wait for the file is the checkpoint's too."""
+        """At the end of the run the wait for the file is part of the checkpoint's time."""
         number = self.last_save_at
         if self.keeper is None or number not in self.waited:
             return
@@ -444,7 +443,7 @@ class TrainingLoop:
         return "this run has none before it" if self.kept is None else f"the one before is kept: {self.kept.name}"
 
     def check_last_save(self) -> None:
-        """A training whose result could not be saved ends with an error code too."""
+        """A run whose last checkpoint could not be written ends with an error."""
         if self.last_save is None or self.last_save.failed is None:
             return
         facts = {"number": self.last_save.at, "reason": self.last_save.failed}
@@ -497,7 +496,7 @@ class TrainingLoop:
             self.not_finite(number)
 
     def close(self) -> None:
-        """Whatever happened: the save under way is finished and reported."""
+        """Always called: finishes and reports the save that is being written."""
         if self.keeper is not None:
             self.keeper.close()
         self.report_written()
@@ -518,11 +517,11 @@ class MicroBatches:
 
     @property
     def not_taken(self) -> tuple[Tensor, ...]:
-        """Drawn, and not trained on yet by the rank whose they are."""
+        """Drawn, but not trained on yet."""
         return (*self._waiting, *self._saved)
 
     def put_back(self, batches: Sequence[Tensor]) -> bool:
-        """To be drawn first, unless they are of another batch_size, or of longer data."""
+        """Draw these first, unless they are for another batch_size or longer data."""
         fit = all(
             len(starts) == self._batch_size and int(starts.min()) >= 0 and int(starts.max()) < self._batches.beyond
             for starts in batches
@@ -552,7 +551,7 @@ class MicroBatches:
 
 
 class Health:
-    """Whether every loss and gradient was finite, watched on the device so that nobody has to wait for it."""
+    """Whether every loss and gradient was finite, watched on the device so that no step waits for it."""
 
     def __init__(self, training: Training) -> None:
         self._ranks = training.ranks
@@ -577,7 +576,7 @@ class Health:
         return float(last_loss)
 
     def is_spoilt(self) -> bool:
-        """Asks the device, and the other ranks, unless nothing happened since it was asked last."""
+        """Asks the device and the other ranks, unless there was no step since the last time."""
         if self._spoilt is None:
             bad = self._bad.clone()
             self._ranks.add_up(bad)

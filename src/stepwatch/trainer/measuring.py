@@ -35,7 +35,7 @@ from stepwatch.trainer import parts
 from stepwatch.trainer.model import GPT, GPTConfig
 
 Clock = Callable[[], float]
-Told = Callable[[Message], None]
+Report = Callable[[Message], None]
 
 ROUNDS = 2  # over everything, so that a disturbance of some seconds spoils only half of the samples of a point
 ROUND_S = 0.05
@@ -97,26 +97,26 @@ def calibrate(
     *,
     compiles: bool = True,
     clock: Clock = time.perf_counter,
-    told: Told = lambda message: None,
+    report: Report = lambda message: None,
 ) -> Calibration:
     """Nothing is written but a file in `directory`, which is removed; UsageError for a device that is not there."""
     device = _device(device)
     torch.manual_seed(0)
     timer = Timer(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
-    told(Message("torch.save"))
+    report(Message("torch.save"))
     before, load = _waited_and_ran_s(), (load_average() or 0.0) / usable_cores()
     saved = saving(timer, directory, device)  # first what may fail
-    told(Message("matrix products, memory, launches"))
+    report(Message("matrix products, memory, launches"))
     figures, curves = ceilings(timer, device)
     if device == "cpu":
-        told(Message("the parts of a training step"))
+        report(Message("the parts of a training step"))
         curves |= part_curves(timer)
         figures |= part_figures(timer)
     if clock is time.perf_counter:  # a clock of this process alone does not see others
         saved["waiting"] = figure_of([waiting(before, load)], unit="1")
     figures |= saved
     if compiles:
-        told(Message("torch.compile"))
+        report(Message("torch.compile"))
         figures |= compiling(timer, device)
     driver = None
     with suppress(UnknownGpu):
@@ -238,7 +238,7 @@ def _pair_curves(timer: Timer, name: str, axes: tuple[Axis, ...], make: Callable
 
 
 def optimizer_curve(timer: Timer) -> Curve:
-    """Seconds for one tensor, by its size: large ones need fresh pages for what lies between the operations."""
+    """Seconds for one tensor, by its size: large ones need fresh pages for intermediate results."""
 
     def of_size(elements: int) -> Figure:
         count = min(MOST_TENSORS, max(1, ENOUGH_ELEMENTS // elements))
@@ -311,7 +311,7 @@ def compiling(timer: Timer, device: str) -> dict[str, Figure]:
         compiled = torch.compile(model)
         start = time.perf_counter()  # the compiler's other processes count, whatever the clock
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nothing is cached is meant
+            warnings.simplefilter("ignore")  # caching is off on purpose
             compiled(text, text)[1].backward()
             with torch.no_grad():
                 compiled(text, text)

@@ -72,7 +72,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Each position by itself: four times as wide, a bend, and back."""
+    """Two linear layers with a GELU between them, applied to each position."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""`recipe=modern`: what the public speed runs of nanoGPT have found since, as far as it can be shown on one machine.
+"""`recipe=modern`: what the public speed runs of nanoGPT have found, where one machine can show it.
 
 Read it from top to bottom: attention, the two-layer network, the whole, the optimizer. Each part has
 its source beside it; records are those of github.com/KellerJordan/modded-nanogpt by their number. `without=rotary`
-leaves a part out and does there what nanoGPT does: so its share of the gain is measured (docs/train.md).
+leaves a part out and does what nanoGPT does there, so that its gain can be measured (docs/train.md).
 
 A checkpoint of it has nanoGPT's form, but nanoGPT has no such model and cannot load it.
 """
@@ -56,7 +56,7 @@ class ModernConfig(GPTConfig):
 
 
 def norm(x: Tensor) -> Tensor:
-    """Each position to a mean square of 1, without anything learnt (Zhang and Sennrich, arXiv 1910.07467)."""
+    """Each position to a mean square of 1, without learned parameters (Zhang and Sennrich, arXiv 1910.07467)."""
     return functional.rms_norm(x, x.shape[-1:])
 
 

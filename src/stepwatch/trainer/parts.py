@@ -36,7 +36,7 @@ class Pair:
 
 
 class Layer(nn.Module):
-    """A layer of GPT-2 without its attention, which is timed for itself."""
+    """A layer of GPT-2 without its attention, which is timed separately."""
 
     def __init__(self, width: int, *, bias: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""All that stands ready before the first step: data, model, optimizer, compiled and shared among the ranks."""
+"""What is prepared before the first step: data, model, optimizer, compilation, sharing among the ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Model = GPT | ModernGPT
 
 @dataclass(slots=True, kw_only=True)
 class Training:
-    """A run that is ready to go."""
+    """A run that is ready to start."""
 
     config: TrainConfig
     device: Device
@@ -227,7 +227,7 @@ def recompute_activations(model: nn.Module) -> None:
 
 
 def compile_and_share(training: Training, log: Log) -> bool:
-    """Whether it is compiled: now, with a batch that nothing is learnt from, so that iteration 0 is a plain step."""
+    """Compiles with a batch that is not trained on, so that iteration 0 is a normal step; whether that worked."""
     if training.device.compile:
         log.say("compiling the model... (takes a ~minute)")
         compiled = torch.compile(training.raw)
@@ -253,7 +253,7 @@ def _share(training: Training, model: Any) -> None:
 
 
 def _warm_up(training: Training) -> None:
-    """One pass forward and back, and one forward for evaluation; nothing is left of it but the compiled code."""
+    """One pass forward and back, and one forward for evaluation; only the compiled code stays."""
     config, device = training.config, training.device
     batches = training.data.batches("train", device.device)  # code is compiled for tensors of exactly this make
     cards = [device.device] if device.is_cuda else []

@@ -6,7 +6,7 @@
       rest.pt             what is not divided among ranks, in nanoGPT's form; in place of each tensor its name in DCP
       manifest.json       the size and the CRC-32 of each file
 
-Reading is by one process, as a whole or by a rank for itself, for any number of ranks. Nothing in it is executed.
+One process, or each rank, reads it as a whole, for any number of ranks. Nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_sharded(path: Path) -> bool:
 
 
 def write_part(directory: Path, checkpoint: Mapping[str, Any], group: Any) -> None:
-    """By all ranks of the group together; nobody needs the tensors afterwards."""
+    """Called by all ranks of the group; the tensors are not needed afterwards."""
     rest, tensors = _divided(checkpoint, lambda tensor: hasattr(tensor, "to_local"))
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(directory, sync_files=False), process_group=group)
     if torch.distributed.get_rank(group) == 0:
@@ -61,7 +61,7 @@ def write_part(directory: Path, checkpoint: Mapping[str, Any], group: Any) -> No
 
 
 def write_whole(directory: Path, checkpoint: Mapping[str, Any]) -> None:
-    """By one process alone, complete but for its name."""
+    """Called by one process; complete except for its name."""
     rest, tensors = _divided(checkpoint, lambda tensor: tensor.dim() > 0 and tensor.is_floating_point())
     with _by_one_process():
         dcp.save(tensors, storage_writer=dcp.FileSystemWriter(directory, sync_files=False), no_dist=True)
@@ -103,7 +103,7 @@ def _divided(checkpoint: Mapping[str, Any], in_parts: Callable[[Tensor], bool]) 
 
 @contextmanager
 def _by_one_process() -> Iterator[None]:
-    """DCP warns that it takes this to be meant, and it is."""
+    """Without DCP's warning that this is assumed to be intended."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
@@ -206,7 +206,7 @@ class _Figures(pickle.Unpickler):
         if (module, name) == ("torch.serialization", "_get_layout"):
             return {str(torch.strided): torch.strided}.__getitem__
         if module.partition(".")[0] == "pathlib" and name in ("PosixPath", "WindowsPath"):
-            return PurePath  # where it was written; nobody asks for it
+            return PurePath  # where it was written; not used
         raise Refused(f"{module}.{name}")
 
 

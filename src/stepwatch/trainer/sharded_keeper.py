@@ -25,15 +25,16 @@ class ShardedKeeper(Keeper):
 
     _packs = False
 
-    def __init__(self, directory: Path, *, is_first: bool, **given: Any) -> None:
+    def __init__(self, directory: Path, **given: Any) -> None:
         super().__init__(directory, **given)
-        self._is_first, self._rank = is_first, dist.get_rank()
+        self._rank = dist.get_rank()
+        self._is_first = self._rank == 0
         self._group = dist.new_group(backend="gloo")
         self._directory = directory
         older = sharded_in(directory)
         self.is_ours = self._resumed_from in older or not older
         self.path = directory / SHARDED.format("*")
-        if is_first:
+        if self._is_first:
             for leftover in directory.glob(SHARDED.format("*.tmp")):
                 shutil.rmtree(leftover, ignore_errors=True)
 
@@ -51,7 +52,10 @@ class ShardedKeeper(Keeper):
             keeps_others = stopped and (self._keeps_best or not self.is_ours)
             self.is_ours = self.is_ours or not stopped
             if self._is_first and not keeps_others:
-                self._remove_but(path)
+                found = [one for one in sharded_in(self._directory) if sharded.is_sharded(one) and one != path]
+                found.sort(key=lambda one: (one / MANIFEST).stat().st_mtime_ns)
+                for older in found[: len(found) - max(self._copies - 1, 0)]:
+                    remove(older)
         return path, failed
 
     def _together(self, new: Path, path: Path, copy: Taken) -> str | None:
@@ -80,13 +84,6 @@ class ShardedKeeper(Keeper):
                 shutil.rmtree(new, ignore_errors=True)
         dist.broadcast_object_list(agreed, src=0, group=self._group)
         return agreed[0]
-
-    def _remove_but(self, newest: Path) -> None:
-        """All that is older than the newest, and than the others that shall stay."""
-        found = [path for path in sharded_in(self._directory) if sharded.is_sharded(path)]
-        older = sorted(set(found) - {newest}, key=lambda path: (path / MANIFEST).stat().st_mtime_ns)
-        for path in older[: len(older) - max(self._copies - 1, 0)]:
-            remove(path)
 
     def _forget_older(self, path: Path) -> None:
         older, self._resumed_from = self._resumed_from, None

@@ -1,8 +1,8 @@
-"""A checkpoint as it stands at one moment, taken while training computes the next gradients.
+"""A checkpoint of one moment, taken while training computes the next gradients.
 
-Weights change only at the end of a step. Until then a copy of them is made aside: by a card on a stream of its own, of
-what is in host memory by the thread that writes the file. What is large and in host memory is not copied, which would
-need half as much memory again: the thread writes it from where it lies, and the step waits for that before its update.
+Weights change only at the end of a step. Until then they are copied: by a card on a separate stream, in host memory by
+the thread that writes the file. What is large and in host memory is not copied, which would need half as much memory
+again: the thread writes the tensors themselves, and the step waits for that before its update.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Taken:
     """A checkpoint that a save has taken. It is settled before the tensors change, and finished before it is read."""
 
     hurry: Event | None = None
-    """Set where somebody waits for the writing, so that it makes no pauses."""
+    """Set if the training waits for the writing, which then makes no pauses."""
 
     def __init__(self, values: Any, size: int) -> None:
         self.values, self.size = values, size
@@ -62,7 +62,7 @@ class Copy(Taken):
             self._made.set()
 
     def settle(self) -> None:
-        """Waits for what is in host memory; a card waits by itself before it changes its own."""
+        """Waits for what is in host memory; a card waits on its own before it changes its memory."""
         for event in self._events:
             event.wait()
         if self._pairs:
@@ -70,7 +70,7 @@ class Copy(Taken):
 
 
 class InPlace(Taken):
-    """No copy: whoever changes the tensors waits until they are written."""
+    """No copy: the tensors must not change until they are written."""
 
     def __init__(self, values: Mapping[str, Any], size: int) -> None:
         super().__init__(dict(values), size)
@@ -231,9 +231,7 @@ def _octets(tensor: Tensor) -> Any:
 
 
 def _host_memory(tensor: Tensor) -> Tensor:
-    if tensor.device.type == "cuda":
-        try:
-            return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        except RuntimeError:  # few pages may be locked on WSL2 and in some containers
-            pass
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+    try:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
+    except RuntimeError:  # few pages may be locked on WSL2 and in some containers
+        return torch.empty(tensor.shape, dtype=tensor.dtype)

@@ -234,19 +234,17 @@ def _documents(path: Path) -> Iterator[str]:
 def _pieces(path: Path) -> Iterator[str]:
     if path.suffix == PARQUET:
         yield from _documents(path)
-        return
-    with open(path, encoding="utf-8-sig") as stream:
-        while piece := stream.read(_PIECE):
-            yield piece
+    else:
+        with open(path, encoding="utf-8-sig") as stream:
+            yield from iter(lambda: stream.read(_PIECE), "")
 
 
 def _raw_pieces(path: Path) -> Iterator[bytes]:
     if path.suffix == PARQUET:
         yield from (document.encode() for document in _documents(path))
-        return
-    with open(path, "rb") as stream:
-        while piece := stream.read(_PIECE):
-            yield piece
+    else:
+        with open(path, "rb") as stream:
+            yield from iter(lambda: stream.read(_PIECE), b"")
 
 
 def _codes(text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:

@@ -87,9 +87,6 @@ class Evidence(NamedTuple):
     ended: bool = False
     """No line will come any more."""
 
-    def noticed(self, *codes: str) -> tuple[str, ...]:
-        return tuple(finding.code for finding in self.analysis.findings if finding.code in codes)
-
     def sentence(self, code: str) -> Message:
         return next(finding.message for finding in self.analysis.findings if finding.code == code)
 
@@ -125,7 +122,7 @@ def judge(
         (doubtful, ("impossible_figure", "few_iterations")),
         (healthy, ()),
     )
-    asked = (rule for rule, codes in rules if not codes or evidence.noticed(*codes))
+    asked = (rule for rule, codes in rules if not codes or evidence.analysis.noticed(*codes))
     return next(verdict for rule in asked if (verdict := rule(evidence)) is not None)
 
 
@@ -190,7 +187,7 @@ def crashed(evidence: Evidence) -> Verdict | None:
     return Verdict(
         status=Status.CRASHED,
         text=text._replace(params=facts),
-        because=evidence.noticed("ended_early", "loss_nan"),
+        because=evidence.analysis.noticed("ended_early", "loss_nan"),
         remedy=remedy,
         line=fault.line + 1,
     )
@@ -246,7 +243,7 @@ def stopped(evidence: Evidence) -> Verdict | None:
     return Verdict(
         status=Status.STOPPED,
         text=text._replace(params=facts),
-        because=evidence.noticed("ended_early"),
+        because=evidence.analysis.noticed("ended_early"),
         remedy=None if saved is None else Message("Resume from the checkpoint of iteration {saved:n}.", facts),
         line=None if fault is None else fault.line + 1,
     )
@@ -289,7 +286,7 @@ def too_little(evidence: Evidence) -> Verdict | None:
         text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", facts)
         if rows:
             text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
-        return Verdict(status=Status.BEGUN, text=text, because=evidence.noticed("only_begun"))
+        return Verdict(status=Status.BEGUN, text=text, because=evidence.analysis.noticed("only_begun"))
     if not a.costs.step_known or a.phases.covers.sum() == 1:
         facts = {"most": a.costs.step_s}
         status = Status.UNKNOWN
@@ -308,7 +305,7 @@ def too_little(evidence: Evidence) -> Verdict | None:
 
 def doubtful(evidence: Evidence) -> Verdict | None:
     """Figures that cannot be: another card, or lines that may all hold an evaluation."""
-    code, *_ = evidence.noticed("impossible_figure", "few_iterations")
+    code, *_ = evidence.analysis.noticed("impossible_figure", "few_iterations")
     remedy = Message("Name the card that it really ran on.") if code == "impossible_figure" else None
     return Verdict(status=Status.UNKNOWN, text=evidence.sentence(code), because=(code,), remedy=remedy)
 
@@ -343,7 +340,7 @@ def _regular_s(a: Analysis) -> float:
 
 
 def stalling(evidence: Evidence) -> Verdict | None:
-    a, codes = evidence.analysis, evidence.noticed("stall", "late_data", "late_ranks")
+    a, codes = evidence.analysis, evidence.analysis.noticed("stall", "late_data", "late_ranks")
     wall, regular_s = a.goodput.wall_s, _regular_s(a)
     lost_s = a.goodput.parts_s["stall"] + a.late_s - regular_s
     share = lost_s / wall if wall > 0 else 0.0
@@ -372,7 +369,11 @@ def waiting(evidence: Evidence) -> Verdict | None:
     if a.costs.data_s is None or share is None or share <= OVERHEAD_SHARE:
         return None
     without_s = a.costs.step_s.mid - a.costs.data_s.mid
-    if a.expected is not None and evidence.noticed("slower_than_expected") and without_s > a.expected.step_s.high:
+    if (
+        a.expected is not None
+        and evidence.analysis.noticed("slower_than_expected")
+        and without_s > a.expected.step_s.high
+    ):
         return None  # it is slow without them too
     advice, other = evidence.advised("feed_faster"), evidence.advised("slow_stretch", "heat")
     if advice is not None and other is not None and other.saves_s.mid > advice.saves_s.mid:
@@ -392,7 +393,7 @@ def slow(evidence: Evidence) -> Verdict | None:
     cause = use.slowed_by if use is not None else None
     if cause is not None:
         return Verdict(status=Status.SLOW, text=cause.message, because=(cause.code,))
-    for code in evidence.noticed("slower_than_expected", "low_mfu"):
+    for code in evidence.analysis.noticed("slower_than_expected", "low_mfu"):
         advice = evidence.advised("slower_than_normal", "dtype", "smaller_micro_batch", "compile", "fill_card")
         return _running(Status.SLOW, evidence.sentence(code), (code,), advice)
     return None
@@ -416,7 +417,7 @@ def slowing(evidence: Evidence) -> Verdict | None:
         return None
     advice = evidence.advised("slow_stretch", "heat")
     levels = _levels(a)
-    spread = evidence.sentence("uneven_steps").params["ratio"] if evidence.noticed("uneven_steps") else 1.0
+    spread = evidence.sentence("uneven_steps").params["ratio"] if evidence.analysis.noticed("uneven_steps") else 1.0
     least = max(1 + SMALLEST_CHANGE, spread)  # less is lost in the spread
     if len(levels) > 1 and levels[-1] >= least * min(levels):
         facts: dict[str, Any] = {"fast": min(levels), "slow": levels[-1], "at": a.regimes.regimes[-1].from_iteration}
@@ -424,30 +425,30 @@ def slowing(evidence: Evidence) -> Verdict | None:
             "The run has become slower: a normal iteration takes {slow:time} since iteration {at:n}, {fast:time} at best before.",
             facts,
         )
-        return _running(Status.SLOWING, text, evidence.noticed("regime_change"), advice)
+        return _running(Status.SLOWING, text, evidence.analysis.noticed("regime_change"), advice)
     if a.regimes.drift is not None and a.regimes.drift >= max(LEAST_DRIFT, spread - 1):
         facts = {"change": a.regimes.drift}
         text = Message(
             "The run is gradually slowing down: iterations are {change:pct} longer in the last fifth than in the first.",
             facts,
         )
-        return _running(Status.SLOWING, text, evidence.noticed("drift"), advice)
+        return _running(Status.SLOWING, text, evidence.analysis.noticed("drift"), advice)
     return None
 
 
 def unsteady(evidence: Evidence) -> Verdict | None:
-    codes = evidence.noticed("uneven_steps")
+    codes = evidence.analysis.noticed("uneven_steps")
     levels = _levels(evidence.analysis)
     if codes:
         text = evidence.sentence("uneven_steps")
-    elif len(levels) > 1 and levels[-1] > min(levels) and not evidence.noticed("schedule"):
+    elif len(levels) > 1 and levels[-1] > min(levels) and not evidence.analysis.noticed("schedule"):
         text = Message(
             "The speed changed during the run: a normal iteration takes {fast:time} at best and {slow:time} at worst.",
             {"fast": min(levels), "slow": max(levels)},
         )
     else:
         return None
-    codes += evidence.noticed("regime_change")
+    codes += evidence.analysis.noticed("regime_change")
     return _running(Status.UNSTEADY, text, codes, evidence.advised("slow_stretch", "feed_faster"))
 
 
@@ -470,7 +471,9 @@ def overhead(evidence: Evidence) -> Verdict | None:
         elif parts["eval"] < 0.1 * between:
             facts["share"] = parts["checkpoint"] / wall_s
             text = Message("A normal iteration takes {step:time}, but checkpoints take {share:pct} of the time.")
-        codes = evidence.noticed("evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations")
+        codes = evidence.analysis.noticed(
+            "evaluation_spikes", "silent_evaluations", "checkpoint_cost", "hidden_evaluations"
+        )
         text = text._replace(params=facts)
         return _running(Status.OVERHEAD, text, codes, best)
     if a.phases.periods and _regular_s(a) > LOST_SHARE * a.goodput.wall_s:
@@ -486,12 +489,12 @@ def overhead(evidence: Evidence) -> Verdict | None:
                 "A normal iteration takes {step:time}. Every {period:n} and every {other:n} iterations one is slow, which costs {share:pct} of the time; the log does not say why.",
                 facts,
             )
-        if not evidence.noticed("periodic_slowness"):
+        if not evidence.analysis.noticed("periodic_slowness"):
             text = Message(
                 "A normal iteration takes {step:time}. Every {period:n} iterations one waits for its data, as where an epoch begins, which costs {share:pct} of the time.",
                 facts,
             )
-        codes = evidence.noticed("periodic_slowness", "late_data")
+        codes = evidence.analysis.noticed("periodic_slowness", "late_data")
         return _running(Status.OVERHEAD, text, codes, evidence.advised("feed_faster"))
     if (a.forecast.done or a.forecast.total_s is not None) and parts["compile"] > OVERHEAD_SHARE * whole_s > 0:
         facts |= {"share": parts["compile"] / whole_s, "compile": parts["compile"]}
@@ -499,7 +502,7 @@ def overhead(evidence: Evidence) -> Verdict | None:
             "A normal iteration takes {step:time}, but compilation and warm-up take {compile:time}, {share:pct} of the whole run.",
             facts,
         )
-        return Verdict(status=Status.OVERHEAD, text=text, because=evidence.noticed("first_iteration"))
+        return Verdict(status=Status.OVERHEAD, text=text, because=evidence.analysis.noticed("first_iteration"))
     return None
 
 
@@ -550,11 +553,11 @@ def healthy(evidence: Evidence) -> Verdict | None:
         text = Message(
             "A normal iteration takes {step:time}. Every {period:n} iterations one is slow, and the log does not say why."
         )
-        if not evidence.noticed("periodic_slowness"):
+        if not evidence.analysis.noticed("periodic_slowness"):
             text = Message(
                 "A normal iteration takes {step:time}. Every {period:n} iterations one waits for its data, as where an epoch begins."
             )
-    elif stalled and not evidence.noticed("stall"):
+    elif stalled and not evidence.analysis.noticed("stall"):
         text = Message(
             "A normal iteration takes {step:time}. One was slow: it waited for its data or for another rank.",
             facts,
@@ -580,4 +583,4 @@ def healthy(evidence: Evidence) -> Verdict | None:
     else:
         text = Message("A normal iteration takes {step:time}, and none in this log is slow.")
     text = text._replace(params=facts)
-    return _running(Status.HEALTHY, text, evidence.noticed("speed_is_normal"), evidence.advised())
+    return _running(Status.HEALTHY, text, evidence.analysis.noticed("speed_is_normal"), evidence.advised())

@@ -191,7 +191,9 @@ class Case:
     @cached_property
     def spills(self) -> bool:
         """It does not fit by the estimator; a log must be slow too, or the estimator is wrong."""
-        return self._spilled_s({})[0] > 0 and (self.analysis is None or self.noticed("slower_than_expected"))
+        return self._spilled_s({})[0] > 0 and (
+            self.analysis is None or bool(self.analysis.noticed("slower_than_expected"))
+        )
 
     def cannot_set(self, lever: str) -> bool:
         """Whether the trainer is known, and has no such setting."""
@@ -213,10 +215,6 @@ class Case:
 
     def basis(self, part: str) -> Basis:
         return "measured" if part in self.measured else "modelled"
-
-    def noticed(self, *codes: str) -> bool:
-        """Whether the log shows one of these findings."""
-        return self.analysis is not None and any(finding.code in codes for finding in self.analysis.findings)
 
     # --- the run with other settings ----------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ def advice_on_case(case: Case) -> AdviceList:
     if case.analysis is not None:
         from stepwatch.advice import log_rules  # on the machine, whatever the trainer
 
-        rules += [rule for rule, codes in log_rules.RULES.items() if case.noticed(*codes)]
+        rules += [rule for rule, codes in log_rules.RULES.items() if case.analysis.noticed(*codes)]
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
     ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)
@@ -207,7 +207,7 @@ def _missing(case: Case) -> Iterator[Message]:
         return
     if case.gpu is None:
         yield Message("Name the card with --gpu to get advice on micro-batch, compilation and precision.")
-    elif case.workload is None and not case.noticed("slower_than_expected"):
+    elif case.workload is None and not a.noticed("slower_than_expected"):
         yield Message(
             "The log says too little about the model to judge micro-batch, compilation and precision: add --config, "
             "or --set n_layer=… n_head=… n_embd=… batch_size=… gradient_accumulation_steps=…"

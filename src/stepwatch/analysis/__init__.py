@@ -51,6 +51,10 @@ class Analysis:
     """What it cost, where energy was sampled or a price is given."""
     findings: tuple[Finding, ...] = ()
 
+    def noticed(self, *codes: str) -> tuple[str, ...]:
+        """Those of the findings that are there."""
+        return tuple(finding.code for finding in self.findings if finding.code in codes)
+
     @property
     def step_spread_s(self) -> tuple[float, float] | None:
         """Nine of ten normal iterations take between these; None where they are too few to say."""

@@ -216,14 +216,16 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     first_line, last_line = run.iterations.line[[0, -1]].tolist()
     # The total of a trainer that prints one ends with the last step, and so does the clock of the rows.
     last = -1 if clock is not None and run.reported_s is not None else int(run.iterations.number[-1])
-    outside = _outside_s(run, phases, costs, last_line, last)
+    outside = {} if run.holds >= {"eval", "checkpoint"} else _outside_s(run, phases, costs, last_line, last)
     parts, iterations, unlogged = _sums(run, phases, costs, split)
     parts |= {part: parts[part] + seconds for part, seconds in outside.items()}
     wall = sum(parts.values())
-    if clock is not None:  # what lies before the line of the first row and behind that of the last it does not show
+    if clock is not None and outside:  # what lies before the first row and behind the last it does not show
         before, up_to = (sum(_outside_s(run, phases, costs, line, -1).values()) for line in (first_line, last_line))
         clock += before + (sum(outside.values()) - up_to)
-    elif run.reported_s is not None and run.reported_s > wall:  # between the parts is what nothing else shows
+    elif (
+        clock is None and run.reported_s is not None and run.reported_s > wall
+    ):  # between the parts is what nothing else shows
         clock = run.reported_s
     if clock is not None:
         ends = run.iterations.stamp_s[[0, -1]]

@@ -242,8 +242,6 @@ def _first_row(run: Run) -> int | None:
 
 def _hold_most(run: Run, phases: Phases, rows: Mask) -> bool:
     """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
-    if run.timing not in AVERAGES:
-        return False
     if run.timing is Timing.SPANS_RUN:  # what one row holds, all hold
         return True
     later = np.arange(len(rows)) != phases.first  # whatever the first holds, it is no normal one
@@ -255,14 +253,15 @@ def _mark_events(run: Run, phases: Phases) -> None:
     """What the lines of the log say."""
     evaluated = _rows_of(run, run.evaluations if "eval" in run.holds else ())
     saved = _rows_of(run, run.checkpoints if "checkpoint" in run.holds else ())
-    for rows in (evaluated, saved):
-        if _hold_most(run, phases, rows):
-            rows[:] = False
-    # Where means with a save are the first of all, and no later one is, a slow start is as likely.
-    later = saved[0 if phases.first is None else phases.first + 1 :]
-    count = int(later.sum())
-    if run.timing in AVERAGES and 0 < count < len(later) and later[:count].all():
-        saved[:] = False
+    if run.timing in AVERAGES:
+        for rows in (evaluated, saved):
+            if _hold_most(run, phases, rows):
+                rows[:] = False
+        # Where means with a save are the first of all, and no later one is, a slow start is as likely.
+        later = saved[0 if phases.first is None else phases.first + 1 :]
+        count = int(later.sum())
+        if 0 < count < len(later) and later[:count].all():
+            saved[:] = False
     phases.mark(evaluated & ~saved, Phase.EVAL, Certainty.SEEN)
     phases.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)
     phases.mark(saved & ~evaluated, Phase.CHECKPOINT, Certainty.SEEN)

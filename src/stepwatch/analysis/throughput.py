@@ -182,14 +182,6 @@ def least_step_s(run: Run, gpu: Gpu | None) -> float:
     return flops_per_token(n_params) * tokens / (run.settings.count("world_size") or 1) / peak
 
 
-def usual_step_s(run: Run, gpu: Gpu | None) -> Interval | None:
-    """By the size of the model alone: what its work takes at the MFU that others reach on this card, or half of it."""
-    normal, at_peak_s = normal_mfu(gpu) if gpu is not None else None, least_step_s(run, gpu)
-    if normal is None or not at_peak_s:
-        return None
-    return Interval(at_peak_s / normal.high, at_peak_s / normal.mid, 2 * at_peak_s / normal.low)
-
-
 def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
     """A step seen on few rows and the estimator's, weighed by how well each is known (both as log-normal)."""
     own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / Z90
@@ -208,10 +200,12 @@ def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
 def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None, gpu: Gpu | None) -> Costs:
     """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
     if expected is None:
-        usual, most_s = usual_step_s(run, gpu), float(run.iterations.time_s[0])
-        if usual is None or usual.mid > most_s:
+        # By the size of the model alone: what its work takes at the MFU that others reach on this card, or half of it.
+        normal, at_peak_s = normal_mfu(gpu) if gpu is not None else None, least_step_s(run, gpu)
+        most_s = float(run.iterations.time_s[0])
+        if normal is None or not at_peak_s or at_peak_s / normal.mid > most_s:
             return costs
-        step = Interval(usual.low, usual.mid, min(usual.high, most_s))
+        step = Interval(at_peak_s / normal.high, at_peak_s / normal.mid, min(2 * at_peak_s / normal.low, most_s))
         return replace(costs, step_s=step, how={**costs.how, "step_s": MODELLED})
     rest = float(run.iterations.time_s[0]) - expected.step_s.mid
     evaluation = expected.eval_s if phases.first_evaluates else Interval.exactly(0.0)

@@ -8,12 +8,7 @@ import click
 
 from stepwatch.answers import ExplainRequest
 from stepwatch.answers.from_logs import compare
-from stepwatch.cli.commands import (
-    ask_for_paste,
-    checked_output,
-    deliver,
-    options_of,
-)
+from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, options_of
 from stepwatch.cli.help import described
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message

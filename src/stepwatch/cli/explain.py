@@ -9,14 +9,7 @@ import click
 
 from stepwatch.answers import ExplainRequest
 from stepwatch.answers.from_logs import KNOWN_FORMATS, explain
-from stepwatch.cli.commands import (
-    ask_for_paste,
-    checked_output,
-    deliver,
-    knowing,
-    options_of,
-    typed,
-)
+from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, knowing, options_of, typed
 from stepwatch.cli.help import described
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS

@@ -23,10 +23,10 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import page_body
-from stepwatch.presenters.document import count, word
+from stepwatch.presenters.document import UNKNOWN, count, word
 from stepwatch.presenters.fleet_answer import fleet_document, hours, share
 from stepwatch.presenters.html import body_of
-from stepwatch.presenters.run_sentences import BADGES, UNKNOWN
+from stepwatch.presenters.run_sentences import BADGES
 from stepwatch.sources import LARGEST_EXPANSION_BYTES
 from stepwatch.verdict import Status
 

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.catalogue import GIB
 from stepwatch.messages import Message
-from stepwatch.presenters.document import Document, Table, Text, word
+from stepwatch.presenters.document import UNKNOWN, Document, Table, Text, word
 from stepwatch.units import GIGA, TERA
 
 if TYPE_CHECKING:
     from stepwatch.gpus.calibration import Calibration
-
-_UNKNOWN = Message("–")
 
 LEGEND = Message(
     "Confidence: A read in official text, B computed from verified rates, C at least one figure not verified. "
@@ -66,11 +64,11 @@ def card_document(gpu: Gpu) -> Document:
 
 
 def _figure(value: float | None, unit: float = 1.0) -> Message:
-    return _UNKNOWN if value is None else Message("{value:figure}", {"value": value / unit})
+    return UNKNOWN if value is None else Message("{value:figure}", {"value": value / unit})
 
 
 def _text(value: object) -> Message:
-    return _UNKNOWN if value in (None, "") else Message("{value:list}", {"value": value})
+    return UNKNOWN if value in (None, "") else Message("{value:list}", {"value": value})
 
 
 # --- this machine -----------------------------------------------------------------------------------------------

@@ -279,6 +279,9 @@ def texts(messages: Iterable[Message | None], kind: str = "", priority: int | No
     return tuple(Text((message,), kind, priority=priority) for message in messages if message is not None)
 
 
+UNKNOWN = Message("–")
+
+
 def word(value: object) -> Message:
     """Text that is the same in every language."""
     return Message("{value:word}", {"value": value})

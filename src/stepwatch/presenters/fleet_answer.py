@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from stepwatch.fleet_report import FleetReport, Group, Job, Suspect
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import count, sections, word
-from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, UNKNOWN, share_text
+from stepwatch.presenters.document import UNKNOWN, count, sections, word
+from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, share_text
 from stepwatch.units import HOUR_S
 from stepwatch.verdict import Status
 

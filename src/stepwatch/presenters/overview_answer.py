@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.document import count, time, word
+from stepwatch.presenters.document import UNKNOWN, count, time, word
 from stepwatch.presenters.run_sentences import BADGES
 from stepwatch.verdict import Status
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 MOST_RUNS = 8
 """Of one log, on the first screen, where the longest is explained below them."""
 
-UNKNOWN = sentences.UNKNOWN
 _UNSTARTED = doc.Badge("○", Message("No iteration yet"), "open")
 
 

@@ -17,7 +17,7 @@ from stepwatch.platforms import quoted, quoted_path
 from stepwatch.presenters import advice_answer, overview_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
-from stepwatch.presenters.document import count, sections, texts, time, word
+from stepwatch.presenters.document import UNKNOWN, count, sections, texts, time, word
 from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, share_text, verdict_headline
 from stepwatch.run import ReadLine, TimeMeaning, Understood
 from stepwatch.settings import Origin
@@ -43,7 +43,6 @@ _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "se
 _SAID_FIRST = {"ended_early", "loss_nan", "sleep"}
 _RANK = {WARNING: 0, NOTICE: 1, INFO: 2}
 
-UNKNOWN = sentences.UNKNOWN
 LEGEND = {
     doc.STEP: Message("step"),
     "e": Message("evaluation"),

@@ -17,7 +17,7 @@ from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.bounds import CLOCK_S
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, Badge, Headline, Table, Text, time, time_range
+from stepwatch.presenters.document import STEP, UNKNOWN, Badge, Headline, Table, Text, time, time_range
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, Status, Verdict
 
@@ -59,7 +59,6 @@ PART_MARKS = {
     "start": "s", "stall": "!", "regular": "!", "unexplained": "?",
 }  # fmt: skip
 """The characters of a bar: those of the chart, so that one legend is learned."""
-UNKNOWN = Message("–")
 
 
 # --- what is known ----------------------------------------------------------------------------------------------

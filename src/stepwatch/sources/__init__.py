@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.platforms import opened_to_follow
+from stepwatch.platforms import open_files_limit, opened_to_follow
 from stepwatch.samples import LOG_FILE
 from stepwatch.sources.contents import (
     BLOCK_BYTES,
@@ -176,11 +176,7 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
             source = plain_file(path, limit=limit)
             if source.head(len(RECORD)) != RECORD:
                 return source
-            if is_continued(source.head(READ_BYTES)):
-                source = source.holding(
-                    whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text)
-                )
-            return _with_ranks(source, path, limit)
+            return _with_ranks(_whole_record(source, path, limit), path, limit)
         name = printable(os.path.basename(os.path.normpath(path)))
         if is_run_directory(path):
             return plain_file(os.path.join(path, LOG_FILE), limit=limit)
@@ -242,8 +238,21 @@ def plain_file(path: str, *, limit: int) -> Source:
 
 
 def _with_ranks(source: Source, path: str, limit: int) -> Source:
-    texts = ranks_beside(path, lambda file: plain_file(file, limit=limit).text)
-    return replace(source, beside=tuple(Source(printable(os.path.basename(file)), text) for file, text in texts))
+    """Long records stay in their files, unless there are more of them than this process may have open."""
+    files = ranks_beside(path)
+    beside = []
+    for file in files:
+        rank = replace(plain_file(file, limit=limit), written_s=None)
+        if rank.head(len(RECORD)) == RECORD:
+            rank = _whole_record(rank, file, limit)
+            beside.append(rank if 2 * len(files) < open_files_limit() else rank.holding(rank.text))
+    return replace(source, beside=tuple(beside))
+
+
+def _whole_record(source: Source, path: str, limit: int) -> Source:
+    if not is_continued(source.head(READ_BYTES)):
+        return source
+    return source.holding(whole_record(source.text, path, lambda file: plain_file(file, limit=limit).text))
 
 
 def _mlflow_lines(file: str, tag: str, limit: int) -> Iterator[bytes]:

@@ -181,19 +181,14 @@ def is_continued(text: bytes) -> bool:
     return text[: text.find(b"\n")].rstrip().endswith(_CONTINUED)
 
 
-def ranks_beside(path: str, text_of: Texts) -> Iterator[tuple[str, bytes]]:
-    """run.rank1.jsonl, run.rank2.jsonl, … beside run.jsonl, by rank: path and text of each that is a record."""
+def ranks_beside(path: str) -> list[str]:
+    """run.rank1.jsonl, run.rank2.jsonl, … beside run.jsonl, by rank."""
     place, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     pattern = re.compile(rf"{re.escape(stem)}\.rank(\d{{1,6}}){re.escape(suffix)}")
     found = [(int(match[1]), other) for other in os.listdir(place or ".") if (match := pattern.fullmatch(other))]
-    for _, other in sorted(found)[:4096]:  # ranks
-        file = os.path.join(place, other)
-        if not os.path.isfile(file):  # a pipe that nobody writes to would be waited for
-            continue
-        text = text_of(file)
-        if text.startswith(RECORD):
-            yield file, whole_record(text, file, text_of)
+    files = (os.path.join(place, other) for _, other in sorted(found)[:4096])  # ranks
+    return [file for file in files if os.path.isfile(file)]  # a pipe that nobody writes to would be waited for
 
 
 def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:

@@ -140,3 +140,21 @@ def test_columns_of_many_rows_are_narrow_and_say_the_same(monkeypatch: pytest.Mo
     for name, column in columns.items():
         np.testing.assert_allclose(column, getattr(wide.iterations, name), rtol=1e-7)
     assert narrow.iterations.number.tolist() == wide.iterations.number.tolist()
+
+
+def test_records_of_other_ranks_stay_in_their_files_while_so_many_may_be_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = "".join(f'{{"step":{n},"s":0.1,"t":{1_770_000_000 + n / 10}}}\n' for n in range(200))
+    for rank in range(4):
+        header = f'{{"stepwatch":1,"started":1770000000.0,"rank":{rank},"world_size":4}}\n'
+        (tmp_path / (f"run.rank{rank}.jsonl" if rank else "run.jsonl")).write_text(header + steps)
+    stored = from_file(tmp_path / "run.jsonl")
+    assert [type(rank.content) for rank in stored.beside] == [Stored] * 3
+    monkeypatch.setattr("stepwatch.sources.open_files_limit", lambda: 6)
+    held = from_file(tmp_path / "run.jsonl")
+    assert [type(rank.content) for rank in held.beside] == [bytes] * 3
+    assert [rank.text for rank in held.beside] == [rank.text for rank in stored.beside]
+    (run,), (other,) = read(stored), read(held)
+    assert len(run.ranks) == 4
+    assert [len(rank.number) for rank in run.ranks] == [len(rank.number) for rank in other.ranks] == [200] * 4

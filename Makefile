@@ -8,7 +8,7 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup frameworks browser site demo tiny test lint style types mutants fuzz laws accuracy lowest constraints catalogues catalogues-extract pages
+.PHONY: help setup frameworks browser site demo tiny test lint style types mutants fuzz laws accuracy lowest pythons constraints catalogues catalogues-extract pages
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -119,6 +119,14 @@ lowest:  ## Try the units with the lowest version of each dependency (needs uv).
 	uv pip compile pyproject.toml --resolution lowest-direct --no-header --quiet --output-file $(LOWEST)/lowest.txt
 	uv pip install --quiet --python $(LOWEST) --constraints $(LOWEST)/lowest.txt --editable . $(UNITS)
 	$(LOWEST)/bin/python -m pytest -rs tests/unit --ignore=tests/unit/fleet --ignore=tests/unit/test_notebook.py
+
+pythons:  ## Try the units with each Python that is supported (needs uv).
+	@for version in 3.11 3.12 3.13 3.14; do \
+	  uv venv --quiet --clear --python $$version $(VENV)-$$version \
+	  && uv pip install --quiet --python $(VENV)-$$version --editable . $(UNITS) \
+	  && $(VENV)-$$version/bin/python -m pytest -rs tests/unit --ignore=tests/unit/fleet --ignore=tests/unit/test_notebook.py \
+	  || exit 1; \
+	done
 
 constraints:  ## Pin every package of a plain install, with hashes (needs uv).
 	@echo "# Every package of a plain install with its hashes, for all systems and Pythons from 3.11 on. Made by: make constraints" > constraints.txt

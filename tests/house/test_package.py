@@ -20,8 +20,6 @@ from stepwatch.i18n import LANGUAGES
 BUILD = """
 import os, sys
 from setuptools import build_meta
-
-from stepwatch.i18n import LANGUAGES
 os.chdir(sys.argv[1])
 print(getattr(build_meta, "build_" + sys.argv[2])(sys.argv[3]))
 """

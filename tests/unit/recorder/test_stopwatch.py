@@ -470,6 +470,26 @@ def test_a_full_piece_is_put_aside(tmp_path: Path) -> None:
     assert all(piece.stat().st_size < 2300 for piece in pieces)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are seen in /proc")
+def test_no_piece_is_open_while_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows would refuse it."""
+    rename, renamed = os.rename, []
+
+    def on_windows(old: str, new: str) -> None:
+        places = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        opened = {os.readlink(place) for place in places if os.path.islink(place)}
+        assert os.path.abspath(old) not in opened
+        assert not os.path.exists(new)
+        renamed.append(old)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", on_windows)
+    recorder = Recorder(tmp_path / "run.jsonl", rotate_bytes=1000)
+    take(recorder, 60)
+    recorder.close()
+    assert len(renamed) > 3
+
+
 @pytest.mark.parametrize("rotate_bytes", [0, 1, 300])
 def test_a_piece_smaller_than_its_header_is_no_endless_matter(tmp_path: Path, rotate_bytes: int) -> None:
     recorder = Recorder(tmp_path / "run.jsonl", {"name": "x" * 400}, rotate_bytes=rotate_bytes)

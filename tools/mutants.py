@@ -43,7 +43,7 @@ from hypothesis import Phase, settings, strategies  # noqa: F401
 ROOT = Path.cwd()
 SRC = ROOT / "src"
 ROOMS = ("analysis", "advice", "estimator")
-LATEST = 8  # so many tests that noticed other moves of the same module are tried first
+LATEST = 4  # so many tests that noticed other moves of the same module are tried first
 FACTOR = 1.25
 # Inside functions these are structure, not thresholds; so are guards against a division by zero, indexes, exponents.
 STRUCTURE = frozenset({0, 1, 2, 0.5})
@@ -233,7 +233,7 @@ class Order:
         sources = {nodeid.split("::")[0] for nodeid in seconds}
         self._mentioned = {file: (ROOT / file).read_text(encoding="utf-8") for file in sources}
 
-    def of(self, move: Move) -> tuple[list[str], list[str]]:
+    def of(self, move: Move) -> tuple[list[str], ...]:
         """Those that noticed its neighbours and those of files that name it or its module; then the quickest others."""
         neighbours = [*self._noticed[_scope(move)], *self._noticed[move.path]]
         latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self.seconds][:LATEST]
@@ -248,7 +248,7 @@ class Order:
         others = [nodeid for nodeid in rest if not own(nodeid)]
         ends_s = itertools.accumulate(map(self.seconds.__getitem__, others))
         quickest = [nodeid for nodeid, end_s in zip(others, ends_s, strict=True) if end_s < OTHERS_S]
-        return [*latest, *filter(own, rest)], quickest
+        return latest, list(filter(own, rest)), quickest
 
     def note(self, move: Move, nodeid: str) -> None:
         """A test that noticed a move is the first to be tried on the next ones there."""

@@ -19,12 +19,13 @@ import psutil
 import pytest
 from benchmarks.mixed_lines import EVENTS
 
+from stepwatch import sources
 from stepwatch.analysis import analyse, statistics
 from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import Known, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters import text_of
-from stepwatch.readers import READERS, following, read, reading, records
+from stepwatch.readers import READERS, following, read, records
 from stepwatch.readers.following import LiveReader
 from stepwatch.readers.formats import running
 from stepwatch.run import COLUMNS, Iterations, Run
@@ -160,7 +161,7 @@ def all_that_is_read(text: bytes, name: str) -> list[tuple[str, str]]:
 def test_events_as_columns_are_what_they_are_one_by_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As of a log with more of them than are kept as objects."""
     text = normalise(a_log(name, 30).encode())
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 2000)
     at_first = all_that_is_read(text, name)
     monkeypatch.setattr(records, "MANY_EVENTS", 8)
     assert all_that_is_read(text, name) == at_first
@@ -172,7 +173,7 @@ def test_rows_that_are_made_in_pieces_are_what_they_are_at_once(monkeypatch: pyt
     text = normalise(a_log(name, 60).encode())
     at_first = [rows for rows, _ in all_that_is_read(text, name)]
     monkeypatch.setattr(running, "PIECE", 7)
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 3000)
     assert [rows for rows, _ in all_that_is_read(text, name)] == at_first
 
 
@@ -283,10 +284,10 @@ def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
     """Or less. Without the text, which stays in its file."""
     monkeypatch.setattr(records, "MANY_ROWS", 1 << 12)
     monkeypatch.setattr(records, "MANY_EVENTS", 1 << 8)
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 1 << 16)
     monkeypatch.setattr(running, "PIECE", 1 << 10)
     peaks = []
-    for rows in (100, 10_000, 30_000):  # the first of them, for what is made once
+    for rows in (100, 10_000, 20_000):  # the first of them, for what is made once
         source = Source("a.log", "".join(map(line, range(1, rows + 1))).encode())
         tracemalloc.start()
         read(source, name)

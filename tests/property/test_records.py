@@ -13,11 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.recorded import a_record, several_ranks
 
+from stepwatch import sources
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters import View, render
-from stepwatch.readers import read, reading
+from stepwatch.readers import read
 from stepwatch.readers.formats import recorder_file
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
@@ -98,7 +99,7 @@ def test_no_accident_to_a_record_makes_explaining_raise(seed: int, text: str) ->
 def test_small_blocks_give_the_same_runs(text: str, size: int) -> None:
     whole = explained(text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "BLOCK_BYTES", size)
+        patch.setattr(sources, "BLOCK_BYTES", size)
         assert explained(text.encode()) == whole
 
 

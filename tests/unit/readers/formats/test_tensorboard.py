@@ -224,7 +224,7 @@ def test_no_accident_makes_it_raise(seed: int) -> None:
 def test_small_blocks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     data = a_file(last=400, eval_every=100)
     whole = the_run(data)
-    monkeypatch.setattr("stepwatch.readers.reading.BLOCK_BYTES", 300)
+    monkeypatch.setattr("stepwatch.sources.BLOCK_BYTES", 300)
     assert np.array_equal(the_run(data).iterations.time_s, whole.iterations.time_s)
 
 

@@ -122,7 +122,7 @@ def test_names_that_are_no_step(name: str) -> None:
 @pytest.mark.parametrize(
     "config",
     ["", "a: [", "- 1\n- 2\n", "a: &a [*a]\n", "!!python/object/apply:os.system ['true']",
-     "batch_size: {value: !!binary x}", "batch_size: {value: 1e999}\n", "batch_size: {value: -3}\n", "[" * 5000,
+     "batch_size: {value: !!binary x}", "batch_size: {value: 1e999}\n", "batch_size: {value: -3}\n", "[" * 1200,
      "1: {value: 2}\n"],
 )  # fmt: skip
 def test_a_configuration_that_is_none_tells_nothing(tmp_path: Path, config: str) -> None:

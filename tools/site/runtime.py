@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.metadata import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -121,7 +122,9 @@ def _installed() -> Iterator[tuple[str, bytes]]:
                 yield file.as_posix(), Path(str(file.locate())).read_bytes()
 
 
-def _wheel() -> Iterator[tuple[str, bytes]]:
+@cache
+def _wheel() -> tuple[tuple[str, bytes], ...]:
+    """Built once for all that is written by one process."""
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "stepwatch"
         shutil.copytree(SOURCE.parent, copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -131,5 +134,4 @@ def _wheel() -> Iterator[tuple[str, bytes]]:
             [sys.executable, "-c", _BUILD, place], cwd=copy, capture_output=True, text=True, check=True
         )
         with zipfile.ZipFile(Path(place) / built.stdout.split()[-1]) as wheel:
-            for name in wheel.namelist():
-                yield name, wheel.read(name)
+            return tuple((name, wheel.read(name)) for name in wheel.namelist())

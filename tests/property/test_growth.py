@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 from benchmarks.mixed_lines import EVENTS
+from tests import event_files, wandb_files
 
 from stepwatch import sources
 from stepwatch.analysis import analyse, statistics
@@ -29,7 +32,7 @@ from stepwatch.readers import READERS, following, read, records
 from stepwatch.readers.following import LiveReader
 from stepwatch.readers.formats import running
 from stepwatch.run import COLUMNS, Iterations, Run
-from stepwatch.sources import Source, normalise
+from stepwatch.sources import Source, contents, from_file, normalise
 from stepwatch.watch import Live
 
 FORMATS = [name for name, reader in READERS.items() if not reader.example.startswith("(binary")]
@@ -259,9 +262,21 @@ def yolo_csv(place: int) -> str:
     return f"{header}{place},{31.97 * place:.2f},1.{place % 9973:04},2.4112,0.1771,1.9748,3.2741\n"
 
 
+def mlflow(place: int) -> str:
+    return f"{1_745_377_456_120 + 321 * place + place % 7} {2 + place % 9973 / 1e6:.6f} {place}\n"
+
+
+def of_two_metrics(place: int) -> str:
+    """As of a run's directory, one metric behind the other; where an epoch is logged, rows are put together."""
+    name, step = ("loss", place // 2) if place % 2 else ("epoch", place // 2)
+    return f"{1_745_377_456_120 + 321 * step} {2 + step % 9973 / 1e6:.6f} {step} {name}\n"
+
+
 @pytest.mark.parametrize(
     ("name", "line", "most"),
     [
+        ("mlflow", mlflow, 1.6),  # a line of 31 bytes makes a row of 28
+        ("mlflow", of_two_metrics, 2.0),
         ("nanogpt", nanogpt_with_events, 1.0),
         ("epoch-lines", epoch_line, 1.4),
         ("timm", timm, 1.0),
@@ -295,6 +310,41 @@ def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
         tracemalloc.stop()
     _, (small, few), (large, many) = peaks
     assert (large - small) / (many - few) < most
+
+
+def wandb_rows(rows: int) -> bytes:
+    one = partial(wandb_files.history, train__grad_norm=0.5, train__learning_rate=1e-4, _runtime=1.0)
+    return wandb_files.framed(
+        *(one(train__loss=2.5, train__global_step=n, _step=n, _timestamp=1.7e9 + 0.8 * n) for n in range(1, rows + 1))
+    )
+
+
+def event_rows(rows: int) -> bytes:
+    tags = ("train/loss", "train/grad_norm", "train/learning_rate")
+    scalars = (event_files.scalar(1.7e9 + 0.8 * n, n, tag, 2.5) for n in range(1, rows + 1) for tag in tags)
+    return event_files.start(1.7e9) + b"".join(scalars)
+
+
+@pytest.mark.parametrize(("name", "written"), [("wandb-file", wandb_rows), ("tensorboard", event_rows)])
+def test_a_long_file_of_records_is_read_in_blocks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, written: Callable[[int], bytes]
+) -> None:
+    """Neither its bytes nor its rows as objects are in memory at once."""
+    monkeypatch.setattr(contents, "WHOLE_BYTES", 1 << 16)
+    monkeypatch.setattr(contents, "READ_BYTES", 1 << 16)
+    monkeypatch.setattr(records, "MANY_ROWS", 1 << 10)
+    monkeypatch.setattr(running, "PIECE", 1 << 8)
+    peaks = []
+    for rows in (100, 1000, 4000):  # the first of them, for what is made once
+        file = tmp_path / f"{rows}.log"
+        file.write_bytes(written(rows))
+        tracemalloc.start()
+        (run,) = read(from_file(file), name)
+        peaks.append((tracemalloc.get_traced_memory()[1], file.stat().st_size))
+        tracemalloc.stop()
+        assert len(run.iterations) >= rows - 1
+    _, (small, few), (large, many) = peaks
+    assert (large - small) / (many - few) < 0.8
 
 
 def test_json_of_a_long_log_is_never_in_memory_as_a_whole() -> None:

@@ -180,7 +180,12 @@ def _covers(run: Run) -> Ints:
     begin = 0 if run.timing is Timing.SPANS_RUN else _before_first(numbers, usual)
     if run.first_covers is not None and len(numbers):
         begin = int(numbers[0]) - run.first_covers
-    gaps = np.maximum(np.diff(numbers, prepend=begin), 1)
+    gaps = np.empty_like(numbers)  # there may be millions
+    gaps[:1] = numbers[:1] - begin
+    np.subtract(numbers[1:], numbers[:-1], out=gaps[1:])
+    np.maximum(gaps, 1, out=gaps)
+    if (gaps == 1).all():
+        return np.broadcast_to(np.int64(1), len(gaps))
 
     # A mean is of one log interval: where lines were left out it says nothing of what they stood for.
     interval = run.settings.get("log_interval")
@@ -244,9 +249,11 @@ def _hold_most(run: Run, phases: Phases, rows: Mask) -> bool:
     """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
     if run.timing is Timing.SPANS_RUN:  # what one row holds, all hold
         return True
-    later = np.arange(len(rows)) != phases.first  # whatever the first holds, it is no normal one
-    covers = phases.covers[later]
-    return bool(covers[rows[later]].sum() > 0.8 * covers.sum())
+    covers, first = phases.covers, phases.first  # whatever the first holds, it is no normal one
+    most, some = covers.sum(), covers[rows].sum()
+    if first is not None:
+        most, some = most - covers[first], some - covers[first] * rows[first]
+    return bool(some > 0.8 * most)
 
 
 def _mark_events(run: Run, phases: Phases) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.adapter import NoAnswer, corpus_or_exit, explain_json
 from benchmarks.phases import EVALUATIONS, ITER, STEP, CorpusLog, LoggedRun, Row, corpus_logs, lines_of, parse
-from benchmarks.walltime import truths
+from benchmarks.walltime import Claim, truths
 
 SHARE = 0.1
 FEWEST_ROWS = 30
@@ -44,30 +44,12 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What was claimed for one cut run."""
+class Forecast(Claim):
+    """Of a cut run."""
 
-    ident: str
     rows: int
     seen: int
     measured: bool
-    truth_s: float
-    claimed_s: float
-    low_s: float
-    high_s: float
-    failure: str | None = None
-
-    @property
-    def error(self) -> float:
-        return self.claimed_s / self.truth_s - 1
-
-    @property
-    def covered(self) -> bool:
-        return self.low_s <= self.truth_s <= self.high_s
-
-    @property
-    def width(self) -> float:
-        return self.high_s / self.low_s if self.low_s > 0 else float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

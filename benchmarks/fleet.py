@@ -72,7 +72,7 @@ def chains(count: int) -> Iterator[tuple[str, str]]:
         jobs = {Path(job.name).parent.name: job for job in ask(FleetRequest(store=str(top / "store"))).jobs}
     exact = sum(name in jobs and jobs[name].redone == truth.redone for name, truth in truths.items())
     within = [abs(jobs[name].goodput / truth.goodput - 1) for name, truth in truths.items() if name in jobs]
-    yield f"{count} planted restart chains: iterations done again are exact", f"{exact} of {count}"
+    yield f"{count} planted restart chains: repeated iterations are exact", f"{exact} of {count}"
     yield (
         "their goodput is within 1 %",
         f"{sum(off <= 0.01 for off in within)} of {count}; at most {max(within):.2%} off",
@@ -144,10 +144,10 @@ def forecasts(count: int) -> Iterator[tuple[str, str]]:
     known = [(truths[Path(row["source"]).name], row) for row in rows]
     inside = sum(row["early_total_s_low"] <= truth <= row["early_total_s_high"] for truth, row in known)
     yield f"{count} planted runs: forecast at a tenth", f"{len(known)}; the others have fewer than 20 lines"
-    yield "the planted time lies inside what was said", f"{inside / len(known):.0%}"
+    yield "the forecast interval contains the planted time", f"{inside / len(known):.0%}"
     yield "`fleet` says, from the logs alone", f"{held.inside:.0%} of {held.runs}; half of them within {held.error:.1%}"
     off = median(abs(row["early_true_s"] / truth - 1) for truth, row in known)
-    yield "the time that it takes for the truth, against the planted one: half within", f"{off:.2%}"
+    yield "the time it measures, compared with the planted one: half within", f"{off:.2%}"
 
 
 # --- faults -----------------------------------------------------------------------------------------------------

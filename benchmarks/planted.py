@@ -220,7 +220,7 @@ def _table_of(cost: str, trial: Trial) -> str:
     mine = [o for o in trial.outcomes if o.cost == cost]
     rows = [_row(name, [o for o in mine if belongs(o.record)]) for name, belongs in GROUPS.items()]
     hows = Counter(o.how or "unsaid" for o in mine if o.separable)
-    rows += [_row(f"said to be {how}", [o for o in mine if o.separable and (o.how or "unsaid") == how]) for how in hows]
+    rows += [_row(f"labelled {how}", [o for o in mine if o.separable and (o.how or "unsaid") == how]) for how in hows]
     return "\n".join((f"### {NAMES[cost].capitalize()}", "", HEAD.format("group"), *filter(None, rows)))
 
 

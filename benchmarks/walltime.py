@@ -29,25 +29,19 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WallTime:
-    """What was claimed for one run, beside its truth and beside plain arithmetic."""
+class Claim:
+    """The time that was claimed for one run, with its interval, and the truth."""
 
     ident: str
     truth_s: float
     claimed_s: float
     low_s: float
     high_s: float
-    plain_s: float
-    published_plain_s: float
     failure: str | None = None
 
     @property
     def error(self) -> float:
         return self.claimed_s / self.truth_s - 1
-
-    @property
-    def plain_error(self) -> float:
-        return self.plain_s / self.truth_s - 1
 
     @property
     def covered(self) -> bool:
@@ -56,6 +50,18 @@ class WallTime:
     @property
     def width(self) -> float:
         return self.high_s / self.low_s if self.low_s > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WallTime(Claim):
+    """Of a whole run, beside plain arithmetic."""
+
+    plain_s: float
+    published_plain_s: float
+
+    @property
+    def plain_error(self) -> float:
+        return self.plain_s / self.truth_s - 1
 
 
 def truths(place: Path) -> list[Truth]:

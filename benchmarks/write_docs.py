@@ -88,15 +88,15 @@ def pages(nanogpt: Path | None, rounds: int) -> tuple[Page, ...]:
         Part("Wall time of whole runs", "walltime", lambda: walltime.table(walltime.measure(place))),
         Part("Forecasts of cut runs", "cut_runs", lambda: cut_runs.table(cut_runs.measure(place))),
         Part("Planted costs", "planted", planted.table),
-        Part("Savings that were promised", "savings", savings.both_tables),
+        Part("Promised savings", "savings", savings.both_tables),
         Part("Estimates before the run", "estimates", estimates.table),
-        Part("The ETA of a run that is watched", "watching", lambda: watching.eta_table(watching.eta())),
-        Part("Logs that had never been looked at", "samples", samples.table),
+        Part("ETA of a watched run", "watching", lambda: watching.eta_table(watching.eta())),
+        Part("Logs not seen before", "samples", samples.table),
         Part("Figures and forecasts of every trainer", "cut_logs", lambda: cut_logs.table(cut_logs.measure(place))),
         Part("Forecasts of a trainer by all others", "left_out", lambda: left_out.table(left_out.cuts([place]))),
         Part("Causes in the machine", "causes", causes.measure),
         Part("Logs of every trainer", "formats", lambda: formats.table(formats.measure(place))),
-        Part("The estimate of a machine that was measured", "calibration --nanogpt DIR", _calibrated(nanogpt)),
+        Part("Estimates on a calibrated machine", "calibration --nanogpt DIR", _calibrated(nanogpt)),
     )
     performance = (
         Part("Speed", "speed", lambda: speed.table(speed.measure())),
@@ -107,7 +107,7 @@ def pages(nanogpt: Path | None, rounds: int) -> tuple[Page, ...]:
         Part("The sampler", "sampler", sampler.measure),
         Part("The trainer beside nanoGPT", "trainer --nanogpt DIR", _trained(nanogpt, rounds)),
         Part("Checkpoints", "checkpoints --nanogpt DIR", _saved(nanogpt)),
-        Part("Killed, and short of everything", "kills", kills.table),
+        Part("Kills and shortages", "kills", kills.table),
     )
     machine = f" on {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return Page("accuracy", ACCURACY, "", accuracy), Page("performance", PERFORMANCE, machine, performance)

@@ -81,14 +81,6 @@ def _unpack(path: str, place: str, limit: int) -> None:
                     pieces.extract(member, place, filter="data")
     except TooLarge:
         raise
-    except (
-        OSError,
-        EOFError,
-        RuntimeError,
-        ValueError,
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        NotImplementedError,
-    ) as error:
+    except (OSError, EOFError, RuntimeError, ValueError, tarfile.TarError, zipfile.BadZipFile) as error:
         name = {"name": os.path.basename(path), "reason": reason_of(error)}
         raise UnreadableInput(Message("“{name:word}” cannot be unpacked: {reason:word}", name)) from error

@@ -159,13 +159,9 @@ def _change(like: Pairs) -> _Change | None:
     found: _Change | None = None
     for _ in range(3):
         # The median of each kind of work may be from before or after the change: the other runs are moved to its level.
-        level = (
-            dict.fromkeys(range(count), 0.0)
-            if found is None
-            else {place: found.shift * found.is_after(run) for place, (run, _) in enumerate(dated)}
-        )
-        even = _centred_by_work([(run, residual - level[place]) for place, (run, residual) in enumerate(dated)])
-        residuals = np.array([residual + level[place] for place, (_, residual) in enumerate(even)])
+        level = [found.shift * found.is_after(run) if found is not None else 0.0 for run, _ in dated]
+        even = _centred_by_work([(run, residual - own) for (run, residual), own in zip(dated, level, strict=True)])
+        residuals = np.array([residual + own for (_, residual), own in zip(even, level, strict=True)])
         split, chance = _split(residuals)
         shift = float(np.median(residuals[split:]) - np.median(residuals[:split]))
         if chance > CHANGE_CHANCE or math.exp(shift) - 1 < LEAST_SLOWER:
@@ -205,9 +201,8 @@ def _split(residuals: Floats) -> tuple[int, float]:
     ranks, seen = residuals.argsort().argsort() + 1.0, np.arange(1, count + 1)
     sums = 2 * np.cumsum(ranks) - seen * (count + 1)
     chance = 2 * math.exp(-6 * float(np.abs(sums).max()) ** 2 / (count**3 + count**2))
-    clipped = np.clip(
-        residuals, *(np.median(residuals) + np.array([-FAR, FAR]) * _sigma(residuals))
-    )  # single runs do not decide
+    reach = np.array([-FAR, FAR]) * _sigma(residuals)
+    clipped = np.clip(residuals, *(np.median(residuals) + reach))  # single runs do not decide
     total, sums, left = clipped.sum(), np.cumsum(clipped)[:-1], seen[:-1]
     gain = sums**2 / left + (total - sums) ** 2 / (count - left)
     gain[: LEAST_RUNS - 1] = gain[count - LEAST_RUNS :] = -np.inf

@@ -23,17 +23,7 @@ from typing import Any, TypeVar
 
 from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings, rank_of_process
 from stepwatch.recorder.lines import Lines, Trouble
-from stepwatch.recorder.phase import (
-    CHECKPOINT,
-    COMPILE,
-    DATA,
-    EVALUATION,
-    NOTHING,
-    PARTS_OF_STEP,
-    STEP,
-    WAIT,
-    Phase,
-)
+from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, WAIT, Phase
 from stepwatch.recorder.stopwatch import Stopwatch
 from stepwatch.samples import beside
 

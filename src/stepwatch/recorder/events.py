@@ -29,11 +29,7 @@ class RecordingCallback:
     ) -> None:  # fmt: skip
         super().__init__()
         self._path, self._tokens_per_step = path, tokens_per_step
-        self._options: dict[str, Any] = {
-            "flops_per_step": flops_per_step,
-            "rotate_bytes": rotate_bytes,
-            "samples": samples,
-        }
+        self._flops_per_step, self._rotate_bytes, self._samples = flops_per_step, rotate_bytes, samples
         self.trouble = Trouble()
         self._events: Events | None = None
 
@@ -41,7 +37,10 @@ class RecordingCallback:
         """For a run that begins: its first_step, rank and world_size."""
         path = os.path.join(directory, FILE) if self._path is None else self._path
         plain = {name: value for name, value in settings.items() if value is not None}
-        return Recorder(path, plain, tokens_per_step=self._tokens_per_step, **self._options, **run)
+        return Recorder(
+            path, plain, tokens_per_step=self._tokens_per_step, flops_per_step=self._flops_per_step,
+            rotate_bytes=self._rotate_bytes, samples=self._samples, **run,
+        )  # fmt: skip
 
 
 class Events:

@@ -12,7 +12,6 @@ left between two steps is getting the batches.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -123,9 +122,11 @@ class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[mis
         events = self._evaluating()
         if events is None:
             return
-        events.begin_evaluation().note(**losses_of(metrics or {}))
+        metrics = metrics or {}
+        losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}  # of several sets, by name
+        events.begin_evaluation().note(**({"val_loss": metrics["eval_loss"]} if "eval_loss" in metrics else losses))
         events.mark = perf_counter()
-        if "eval_runtime" in (metrics or {}):  # else one of several sets, which are one evaluation
+        if "eval_runtime" in metrics:  # else one of several sets, which are one evaluation
             events.end_evaluation()
 
     @unfailing
@@ -181,13 +182,6 @@ class _Tokens:
         elif abs(tokens / steps - self._told) > 0.01 * self._told:
             self._told = tokens / steps
             self._recorder.describe(tokens_per_iter=round(self._told))
-
-
-def losses_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The loss of an evaluation; of several sets each by its name."""
-    if "eval_loss" in metrics:
-        return {"val_loss": metrics["eval_loss"]}
-    return {name: value for name, value in metrics.items() if name.endswith("_loss")}
 
 
 def settings_of(args: Any, state: Any, model: Any) -> dict[str, Any]:

@@ -41,12 +41,9 @@ class Sampler:
         self._thread: threading.Thread | None = None
         flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | (os.O_APPEND if append else os.O_TRUNC)
         self._file = os.open(path, flags, 0o644)
-        columns = [
-            "time_s",
-            *MACHINE,
-            *(f"gpu{card}_{name}" for card in range(len(self._cards.names)) for name in CARD),
-        ]
-        self._write("\t".join((f"# {SCHEMA}", *self._cards.names)) + "\n" + ",".join(columns) + "\n")
+        of_cards = (f"gpu{card}_{name}" for card in range(len(self._cards.names)) for name in CARD)
+        columns = ",".join(("time_s", *MACHINE, *of_cards))
+        self._write("\t".join((f"# {SCHEMA}", *self._cards.names)) + f"\n{columns}\n")
 
     @property
     def unseen(self) -> tuple[str, ...]:

@@ -152,10 +152,8 @@ def _disks() -> _Answer:
     whole, each = psutil.disk_io_counters(), psutil.disk_io_counters(perdisk=True)
     counters = {}
     if whole is not None:
-        counters = {
-            "disk_read_bytes_per_s": float(whole.read_bytes),
-            "disk_write_bytes_per_s": float(whole.write_bytes),
-        }
+        counters["disk_read_bytes_per_s"] = float(whole.read_bytes)
+        counters["disk_write_bytes_per_s"] = float(whole.write_bytes)
     for name, disk in each.items():
         busy_ms = getattr(disk, "busy_time", None)  # Linux and FreeBSD count it
         if busy_ms is not None:

@@ -226,10 +226,8 @@ def config_from_flags(flags: Sequence[str]) -> dict[str, Value]:
 
 def train_config(*layers: Mapping[str, Value]) -> TrainConfig:
     """Defaults, overridden by each layer in turn."""
-    merged: dict[str, Value] = {}
-    for layer in layers:
-        merged |= layer
-    return TrainConfig(**merged)  # type: ignore[arg-type]  # _fitting saw to the kinds
+    merged = {name: value for layer in layers for name, value in layer.items()}
+    return TrainConfig(**merged)  # type: ignore[arg-type]  # _fitting has checked the types
 
 
 def _fitting(name: str, value: Value, raw: str) -> Value:

@@ -239,12 +239,11 @@ def _pair_curves(timer: Timer, name: str, axes: tuple[Axis, ...], make: Callable
 
 def optimizer_curve(timer: Timer) -> Curve:
     """Seconds for one tensor, by its size: large ones need fresh pages for intermediate results."""
-
-    def of_size(elements: int) -> Figure:
+    figures = []
+    for elements in map(int, OPTIMIZER.points):
         count = min(MOST_TENSORS, max(1, ENOUGH_ELEMENTS // elements))
-        return timer.figure(parts.optimizer([elements] * count)).over(count)
-
-    return Curve((OPTIMIZER,), tuple(of_size(int(elements)) for elements in OPTIMIZER.points))
+        figures.append(timer.figure(parts.optimizer([elements] * count)).over(count))
+    return Curve((OPTIMIZER,), tuple(figures))
 
 
 def part_figures(timer: Timer) -> dict[str, Figure]:

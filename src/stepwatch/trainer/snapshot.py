@@ -224,7 +224,7 @@ def _identity(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _octets(tensor: Tensor) -> Any:
-    """Its memory for numpy: torch operations in a second thread start a second pool of threads, which slows the first."""
+    """Its memory for numpy: torch operations in a second thread start more threads, which slow the first."""
     return tensor.reshape(-1).view(torch.uint8).numpy()
 
 

@@ -230,7 +230,8 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
     saving = saving - median(alone) * (level.at[both] - 1) if len(alone) else saving / level.at[both]
     noise = _Noise.of(phases, alone, saving)
 
-    first = phases.excess_s(run, np.array([] if phases.first is None else [phases.first], np.int64), mean_ratio)
+    first = phases.first
+    excess = 0.0 if first is None else float(phases.excess_s(run, np.array([first]), mean_ratio)[0])
     evaluation, checkpoint, compilation, pair_s = None, None, None, None
     if phases.baseline is None and len(rows) + len(both):
         # No normal iteration to compare with: of each row only the sum of its parts is known.
@@ -245,8 +246,8 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
         if len(alone):
             evaluation, checkpoint = _with_and_without(_typical(alone, noise), pair, believed_checkpoint)
         else:  # the first iteration evaluates and does not save, so no evaluation is longer than it
-            bounded = len(first) and phases.first_evaluates and not phases.first_saves
-            longest = float(first[0]) / level.at_first if bounded else None
+            bounded = phases.first_evaluates and not phases.first_saves
+            longest = excess / level.at_first if bounded else None
             evaluation, checkpoint = _divided(pair, believed_evaluation, believed_checkpoint, longest)
     elif len(alone):
         evaluation = _Cost(_typical(alone, noise).seconds, MEASURED)
@@ -254,16 +255,15 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
     if checkpoint is None and len(lone_saves):
         checkpoint = _Cost(_typical(lone_saves, noise).seconds, MEASURED)
 
-    if len(first):
-        row = int(np.argmax(phases.of(Phase.FIRST)))
-        whole = float(run.iterations.time_s[row] * phases.covers[row])
+    if first is not None:
+        whole = float(run.iterations.time_s[first] * phases.covers[first])
         if phases.baseline is None:  # nothing to compare with: the first may hold anything in any proportion
             compilation = _Cost(Interval(0.0, whole / 3, whole), NOT_SEPARABLE)
             if evaluation is None and phases.first_evaluates:
                 evaluation = compilation
-        elif evaluation is None and phases.first_evaluates and first[0] > 0:
+        elif evaluation is None and phases.first_evaluates and excess > 0:
             # The only evaluation is the one in the first iteration: a belief divides it, or nothing does.
-            excess, belief = float(first[0]), believed_evaluation
+            belief = believed_evaluation
             likely, how = Interval(0.0, min(excess, usual_evaluation_s), excess), NOT_SEPARABLE
             if belief is not None and belief.median_s * math.exp(-2 * belief.spread) <= excess:
                 ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
@@ -273,7 +273,7 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
         else:
             saved = checkpoint.seconds if phases.first_saves and checkpoint is not None else None
             inside = evaluation if phases.first_evaluates else None
-            compilation = _compilation(float(first[0]), inside, saved, level, noise)
+            compilation = _compilation(excess, inside, saved, level, noise)
         # A noise larger than the first iteration makes no part of it longer than all of it.
         seconds = compilation.seconds
         seconds = Interval(min(seconds.low, whole), min(seconds.mid, whole), min(seconds.high, whole))

@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 from tools import ROOT
 
-from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, pasted
+from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import explain
-from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.errors import InputError
 from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES

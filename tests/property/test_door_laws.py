@@ -25,9 +25,8 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.bill import Prices, find_bill
 from stepwatch.analysis.comparison import compare
 from stepwatch.analysis.findings import held_up_by
-from stepwatch.answers import EstimateRequest
 from stepwatch.answers.from_logs import Known
-from stepwatch.answers.from_plans import estimate
+from stepwatch.answers.from_plans import EstimateRequest, estimate
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES

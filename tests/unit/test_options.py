@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest
+from stepwatch.answers import ExplainRequest
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest
 from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, COMMAND_LINE, OPTIONS
 from stepwatch.presenters import View

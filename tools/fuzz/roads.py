@@ -19,9 +19,9 @@ import numpy as np
 
 from stepwatch import bounds
 from stepwatch.analysis import Analysis
-from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, is_log, pasted
+from stepwatch.answers import ExplainRequest, is_log, pasted
 from stepwatch.answers.from_logs import Known, compare, explain, explain_runs
-from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, pasted
+from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import explain
-from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n.languages import TABLE
 from stepwatch.presenters import View, page_body, render

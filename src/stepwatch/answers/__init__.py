@@ -11,7 +11,7 @@ needs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -54,32 +54,6 @@ class ExplainRequest:
     price_per_hour: str | None = None
     price_per_kwh: str | None = None
     max_size: int = LARGEST_EXPANSION_BYTES
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimateRequest:
-    """Of a config, or of nanoGPT's defaults where there is none."""
-
-    config: str | Source | None = None
-    """A config, or a log whose header has the settings."""
-    settings: tuple[str, ...] = ()
-    model: str | None = None
-    depth: int | None = None
-    gpu: str | None = None
-    gpus: int | None = None
-    link: str | None = None
-    claim: str | None = None
-    vocabulary: Callable[[str], int | None] | None = None
-    """The size of a dataset's vocabulary, where its data are on this machine."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdviseRequest(EstimateRequest):
-    """Of a log, else of a config before its run; with neither, a config is recommended."""
-
-    log: str | Source | None = None
-    run: int | None = None
-    log_format: str | None = None
 
 
 class NoSuchRun(UsageError):

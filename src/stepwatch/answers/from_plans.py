@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from stepwatch.advice import advice_on_plan
-from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, assigned, is_log, of_config, saying_first
+from stepwatch.answers import ExplainRequest, assigned, is_log, of_config, saying_first
 from stepwatch.errors import InputError
 from stepwatch.estimator.plan import Plan, named_shape, plan
 from stepwatch.gpus import Gpu
@@ -20,6 +21,32 @@ from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source, from_file
 
 ON_WINDOWS = sys.platform == "win32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateRequest:
+    """Of a config, or of nanoGPT's defaults where there is none."""
+
+    config: str | Source | None = None
+    """A config, or a log whose header has the settings."""
+    settings: tuple[str, ...] = ()
+    model: str | None = None
+    depth: int | None = None
+    gpu: str | None = None
+    gpus: int | None = None
+    link: str | None = None
+    claim: str | None = None
+    vocabulary: Callable[[str], int | None] | None = None
+    """The size of a dataset's vocabulary, where its data are on this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviseRequest(EstimateRequest):
+    """Of a log, else of a config before its run; with neither, a config is recommended."""
+
+    log: str | Source | None = None
+    run: int | None = None
+    log_format: str | None = None
 
 
 def estimate(request: EstimateRequest) -> PlanReport:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import AdviseRequest
-from stepwatch.answers.from_plans import advise
+from stepwatch.answers.from_plans import AdviseRequest, advise
 from stepwatch.cli.commands import (
     ask_for_paste,
     check_count,

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import EstimateRequest
-from stepwatch.answers.from_plans import estimate
+from stepwatch.answers.from_plans import EstimateRequest, estimate
 from stepwatch.cli.commands import check_count, checked_output, deliver, knowing, options_of, settings_among
 from stepwatch.cli.help import described
 from stepwatch.errors import UsageError

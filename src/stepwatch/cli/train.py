@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from stepwatch.answers import EstimateRequest, text_of
+from stepwatch.answers import text_of
+from stepwatch.answers.from_plans import EstimateRequest, estimate
 from stepwatch.cli.commands import deliver, needing_torch, options_of
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.cli.help import Command, described, language_of, option
@@ -87,7 +88,6 @@ def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str)
 
 def _estimate(arguments: tuple[str, ...], language: str) -> None:
     """What `estimate` says of these settings on this machine; it needs no PyTorch."""
-    from stepwatch.answers.from_plans import estimate
     from stepwatch.trainer.log import Log
 
     config = _config(arguments, Log(speaks=True))
@@ -119,7 +119,6 @@ def _request(config: TrainConfig, **more: Value) -> EstimateRequest:
 
 def _expected(config: TrainConfig, vocab_size: int, ranks: int) -> Expected | str:
     """What `estimate` says of the run that begins; in the log, which is English, where it cannot."""
-    from stepwatch.answers.from_plans import estimate
     from stepwatch.trainer.eta import Expected
 
     try:

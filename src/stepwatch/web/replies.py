@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, NoSuchRun, cards, is_log, pasted
+from stepwatch.answers import ExplainRequest, NoSuchRun, cards, is_log, pasted
 from stepwatch.answers.from_logs import compare, explain
-from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.errors import StepwatchError, TooLarge, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message

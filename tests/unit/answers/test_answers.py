@@ -7,16 +7,9 @@ from pathlib import Path
 import pytest
 from tests.builders import Truth, a_log
 
-from stepwatch.answers import (
-    AdviseRequest,
-    EstimateRequest,
-    ExplainRequest,
-    NoSuchRun,
-    pasted,
-    shown,
-)
+from stepwatch.answers import ExplainRequest, NoSuchRun, pasted, shown
 from stepwatch.answers.from_logs import compare, explain
-from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
 from stepwatch.i18n import say
 

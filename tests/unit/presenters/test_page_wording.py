@@ -8,9 +8,9 @@ import pytest
 from tools import ROOT
 from tools.catalogues import extracted
 
-from stepwatch.answers import AdviseRequest, EstimateRequest, ExplainRequest, pasted
+from stepwatch.answers import ExplainRequest, pasted
 from stepwatch.answers.from_logs import explain
-from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
 from stepwatch.presenters import page_body

@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from stepwatch.answers import (
-    AdviseRequest,
-    EstimateRequest,
-    ExplainRequest,
-    cards,
-)
+from stepwatch.answers import ExplainRequest, cards
 from stepwatch.answers.from_logs import compare, explain
-from stepwatch.answers.from_plans import advise, estimate
+from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, document_of

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
 
 from stepwatch.errors import InputError, Notice, StepwatchError, UnknownGpu, UsageError
 from stepwatch.gpus import Gpu, find_gpu, gpus
@@ -23,13 +22,6 @@ from stepwatch.messages import Message
 from stepwatch.platforms import quoted, quoted_path
 from stepwatch.settings import Origin, Settings, config_settings, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_bytes, from_file, from_text
-
-if TYPE_CHECKING:
-    from stepwatch.analysis.comparison import Comparison
-    from stepwatch.report import AdviceReport, PlanReport, Report
-
-    Answer: TypeAlias = Report | PlanReport | AdviceReport | Comparison
-
 
 # --- what can be asked ------------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ import argparse
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from tools import ROOT
 
@@ -58,21 +59,47 @@ def try_law(law: str, values: int) -> tuple[Tried, str]:
     return tried, done.stdout + done.stderr
 
 
-def summary(known: dict[str, Tried], values: int) -> str:
-    """What was tried with as many values; of the others by file."""
+class Before(NamedTuple):
+    """What the page says of laws that were tried before; their results may be gone."""
+
+    dates: set[str]
+    minutes: float
+    left: Counter[str]
+    """By file, how many were not tried."""
+    commits: Counter[str]
+
+
+def before_in(page: str) -> Before:
+    told = page.partition(BEGIN)[2].partition(END)[0]
+    minutes = re.search(r"(\d+) minutes", told)
+    return Before(
+        dates=set(re.findall(r"\d{4}-\d\d-\d\d", told)),
+        minutes=float(minutes[1]) if minutes is not None else 0.0,
+        left=Counter({name: int(count) for count, name in re.findall(r"(\d+) of (test_\w+\.py)", told)}),
+        commits=Counter({name: int(count) for name, count in re.findall(r"\b([0-9a-f]{7,}) (\d+)", told)}),
+    )
+
+
+def summary(known: dict[str, Tried], values: int, before: Before | None = None) -> str:
+    """What was tried with as many values; of the others by file. Laws that count in `before` must not be known."""
     everything = laws()
     tried = {law: known[law] for law in everything if law in known and known[law]["values"] >= values}
     failed = [law for law, result in tried.items() if not result["passed"]]
-    dates = sorted({result["date"] for result in tried.values()})
-    left = Counter(law.split("::")[0].rpartition("/")[2] for law in everything if law not in tried)
-    minutes = sum(result["seconds"] for result in tried.values()) / 60
+    files = Counter(law.split("::")[0].rpartition("/")[2] for law in everything)
+    dates, minutes, left, commits = before or Before(set(), 0.0, files, Counter())
+    left = left - Counter(law.split("::")[0].rpartition("/")[2] for law in tried)
+    commits = commits + Counter(result["commit"] for result in tried.values())
+    dates = dates | {result["date"] for result in tried.values()}
+    minutes += sum(result["seconds"] for result in tried.values()) / 60
+    days = " to ".join(dict.fromkeys((min(dates), max(dates)))) if dates else "never"
     lines = [
-        f"{len(tried)} of {len(everything)} laws were tried with {values:,} values each ({' to '.join(dates)},"
+        f"{commits.total()} of {len(everything)} laws were tried with {values:,} values each ({days},"
         f" {minutes:.0f} minutes of CPU time): {len(failed)} failed."
     ]
     lines += [f"Failed: {', '.join(failed)}."] if failed else []
-    lines += [f"Not yet: {', '.join(f'{count} of {name}' for name, count in left.items())}."] if left else []
-    commits = Counter(result["commit"] for result in tried.values())
+    newer = len(everything) - commits.total() - left.total()  # than the page
+    untried = [f"{count} of {name}" for name, count in left.items()] + ([f"{newer} newer"] if newer else [])
+    lines += [f"Not yet: {', '.join(untried)}."] if untried else []
     lines += [f"By commit: {', '.join(f'{commit} {count}' for commit, count in commits.most_common())}."]
     return "\n".join(lines)
 
@@ -83,6 +110,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--most-seconds", type=float, default=float("inf"), help="leave out laws that take longer")
     parser.add_argument("--only", nargs="+", default=[""], help="laws whose name contains one of these")
     parser.add_argument("--kept", type=Path, default=ROOT / ".laws.json", help="where results are kept")
+    parser.add_argument("--add", action="store_true", help="to what the page says of other laws, tried before")
     parser.add_argument("--write-docs", action="store_true", help="write the result to docs/reliability.md")
     asked = parser.parse_args(arguments)
     known: dict[str, Tried] = json.loads(asked.kept.read_text()) if asked.kept.exists() else {}
@@ -104,10 +132,11 @@ def main(arguments: list[str]) -> int:
     for law in sorted(chosen, key=seconds_at):
         if known[law]["values"] < asked.values and seconds_at(law) <= asked.most_seconds:
             attempt(law, asked.values)
-    told = summary(known, asked.values)
+    page = PAGE.read_text(encoding="utf-8")
+    told = summary(known, asked.values, before_in(page) if asked.add else None)
     print(told)
     if asked.write_docs:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        before, _, rest = page.partition(BEGIN)
         PAGE.write_text(before + BEGIN + "\n" + told + "\n" + END + rest.partition(END)[2], encoding="utf-8")
     return 0 if all(result["passed"] for result in known.values()) else 1
 

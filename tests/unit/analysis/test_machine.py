@@ -398,6 +398,27 @@ def test_without_stamps_the_place_is_found_by_work_and_rest() -> None:
     assert abs(first - 50) <= 2
 
 
+@pytest.mark.parametrize(("other", "clock"), [(0.948, Clock.MATCHED), (0.953, Clock.NONE)])
+def test_a_second_job_that_works_as_much_within_a_hundredth_makes_the_place_unsure(other: float, clock: Clock) -> None:
+    rest = np.zeros(50)
+    used = np.concatenate([rest, np.full(1000, 0.97), rest, np.full(1000, other), rest])
+    made = replace(samples(len(used), {}, ({"utilisation": used},)), has_clock=False)
+    analysis = explained(a_log(500, stamped=False), made)
+    assert analysis.machine is not None
+    assert analysis.machine.clock is clock
+
+
+@pytest.mark.parametrize(("others", "clock"), [(0.9, Clock.MATCHED), (1.2, Clock.NONE)])
+def test_where_others_work_more_than_the_run_its_place_is_unsure(others: float, clock: Clock) -> None:
+    """A place that is a fiftieth of the run away fits worse by a fiftieth of its work: a hundredth of twice as much."""
+    bursts = np.tile(np.repeat([0.97, 0.0], 10), round(100 * others))
+    used = np.concatenate([np.zeros(50), np.full(1000, 0.97), np.zeros(50), bursts])
+    made = replace(samples(len(used), {}, ({"utilisation": used},)), has_clock=False)
+    analysis = explained(a_log(500, stamped=False), made)
+    assert analysis.machine is not None
+    assert analysis.machine.clock is clock
+
+
 @pytest.mark.parametrize(("varies", "clock"), [(0.045, Clock.NONE), (0.055, Clock.MATCHED)])
 def test_cards_that_hardly_rest_are_no_clock(varies: float, clock: Clock) -> None:
     made = replace(samples(120, {}, ({"utilisation": 0.9 + varies * np.tile([-1.0, 1.0], 60)},)), has_clock=False)

@@ -2,8 +2,9 @@
 
 A move is one number, changed by a fifth or more, in a fresh process. The parent runs the tests of a room once, which
 imports what they need from outside the room, and forks a child for each move; an import hook in the child changes the
-number in the syntax tree of its module, and the child runs the quick tests of that room until one fails: those that
-noticed its neighbours first. Results are kept, so that a second run redoes only what changed.
+number in the syntax tree of its module, and the child runs quick tests of that room until one fails: those that
+noticed neighbours of the number, those of files that name its module, then some others. Results are kept, so that a
+second run redoes only what changed.
 """
 
 from __future__ import annotations

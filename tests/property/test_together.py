@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from stepwatch.readers import READERS
 from stepwatch.readers.records import Records
-from stepwatch.readers.text.block import Block, read_floats
-from stepwatch.readers.text.cells import read_cells
+from stepwatch.readers.text.block import Block, read_cells, read_floats
 from stepwatch.readers.text.stamps import Prefix, read_stamps, stamp_of, strip_prefix
 from stepwatch.run import COLUMNS, Fact
 

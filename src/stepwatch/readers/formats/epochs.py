@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.formats.running import at_lines, first_draws, in_one_piece, median
-from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Kinds, Records
-from stepwatch.run import Evaluation, Fact, Floats, Inside, Ints, Run, repeated
+from stepwatch.readers.formats.running import first_draws, in_one_piece, median
+from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Records
+from stepwatch.run import Evaluation, Fact, Floats, Ints, repeated
 
 EPOCHS, RESUMED = "epochs", "resume"
 """Facts that a format states: how many epochs are planned, and that the process goes on from a checkpoint."""
@@ -137,13 +136,3 @@ def add_epochs(
         own = [fact.value for fact in planned if fact.line < end]
         if own and own[-1] > 0:
             records.events.append(Fact(line=line, name="max_iters", value=int(own[-1] * epochs.total[lap])))
-
-
-def with_waiting(run: Run, told: Kinds, records: Records) -> Run:
-    """The run with what its steps waited for data."""
-    lines, waited, _ = records.table_columns(INSIDE, 3)
-    data = at_lines(run.iterations.line, lines, waited)
-    if not np.isfinite(data).any():
-        return run
-    unknown = np.broadcast_to(np.nan, len(data))
-    return replace(run, inside=Inside(data_s=data, wait_s=unknown, device_s=unknown))

@@ -13,7 +13,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.readers.text.cells import PIECE_BYTES, read_cells
+from stepwatch.readers.text.block import PIECE_BYTES, read_cells
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
 _HEADER = Pattern(

@@ -19,8 +19,17 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import first_of_each
 from stepwatch.readers.formats.like_claims import PLAIN, THOUSANDS, Claim, Piece, claims_of, pieces_of, word_before
-from stepwatch.readers.formats.like_numbers import Counted, counted, through_epochs
-from stepwatch.readers.formats.like_readings import Column, Reading, Rows, chosen, counts_down, times_of
+from stepwatch.readers.formats.like_readings import (
+    Column,
+    Counted,
+    Reading,
+    Rows,
+    chosen,
+    counted,
+    counts_down,
+    through_epochs,
+    times_of,
+)
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import (

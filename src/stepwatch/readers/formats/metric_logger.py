@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs
+from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import in_one_piece, pieces
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
@@ -190,4 +191,4 @@ Epoch: [4]  [  0/101]  eta: 0:02:11  lr: 0.0001  loss: 2.2840 (2.2840)  time: 1.
     ),
     traits=Traits(may_evaluate=True, levers=Levers(batch="--batch_size", workers="--num_workers / --workers")),
 )
-READER = FORMAT.reader()._replace(complete=with_waiting)
+READER = FORMAT.reader()._replace(complete=with_inside)

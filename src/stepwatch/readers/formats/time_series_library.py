@@ -26,7 +26,9 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Timing, Traits
 
 _PLACE = Line("{pad}iters: {done:int}, epoch: {epoch:int} | loss: {loss}")
 _EPOCH = Line(
-    "{any}Epoch: {epoch:int}, Steps: {steps:int} | Train Loss: {loss}", "<Vali;Val> Loss: {val_loss}", needs=("loss",)
+    "{any}Epoch: {epoch:int}, Steps: {steps:int} | Train Loss: {loss}",
+    "<Vali;Val> Loss: {val_loss}",
+    needs=("val_loss",),
 )
 _SPEED = Line("{pad}speed: {mean_s:decimal}s/iter; left time: {left_s:decimal}s")
 _COST = Line("{any}Epoch: {epoch:int} cost time: {cost_s:decimal}")

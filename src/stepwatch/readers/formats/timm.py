@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs
+from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Laps, in_one_piece, lap_times, pieces
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
@@ -133,4 +134,4 @@ Test: [  48/48]  Time: 0.131 (0.201)  Loss:   4.117 ( 4.020)  Acc@1:  20.518 ( 2
         compile="--torchcompile", recompute="--grad-checkpointing",
     )),
 )  # fmt: skip
-READER = FORMAT.reader()._replace(complete=with_waiting)
+READER = FORMAT.reader()._replace(complete=with_inside)

@@ -19,7 +19,7 @@ from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records, rows_of
-from stepwatch.readers.text.cells import PIECE_BYTES, read_cells
+from stepwatch.readers.text.block import PIECE_BYTES, read_cells
 from stepwatch.run import Evaluation, Fact, Ints, Timing, Traits
 
 _HEADER = Pattern(rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs, with_waiting
+from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs
+from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
 from stepwatch.readers.text.block import Floats, Ints
@@ -90,4 +91,4 @@ data_time: 0.001s, total_loss: 21.7, iou_loss: 2.3, l1_loss: 0.0, lr: 8.772e-07,
         log_every="print_interval", precision="--fp16",
     )),
 )  # fmt: skip
-READER = FORMAT.reader()._replace(complete=with_waiting)
+READER = FORMAT.reader()._replace(complete=with_inside)

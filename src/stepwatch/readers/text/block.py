@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -170,14 +170,6 @@ def read_int(block: Block, at: Ints, *, commas: bool = False) -> tuple[Mask, Int
     return (count > 0) & (count <= 15), end, value.astype(np.float64)
 
 
-def read_floats(block: Block, begins: Ints, ends: Ints) -> Floats:
-    """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
-    fits, stops, values = read_number(block, begins)
-    for row in np.flatnonzero(~fits | (stops != ends)).tolist():
-        values[row] = float(block.text[begins[row] : ends[row]])
-    return values
-
-
 def goes_on(block: Block, at: Ints) -> Mask:
     """Whether what stands behind a number may be more of it, so that a pattern has to say what it is."""
     after = block.octets[at]
@@ -281,3 +273,43 @@ def _read_thousands(block: Block, begin: Ints, value: Ints, count: Ints, at: Int
 
 _SECONDS_OF_UNITS = np.zeros(256)
 _SECONDS_OF_UNITS[list(b"dhms")] = (86400, 3600, 60, 1)
+
+
+# --- cells of numbers between commas ----------------------------------------------------------------------------------
+
+PIECE_BYTES = 1 << 18  # that are read together: one odd line makes all of them be read line by line
+_LETTERS_OF_CELLS = b"0123456789.,eE+-naif\n"
+
+
+def read_floats(block: Block, begins: Ints, ends: Ints) -> Floats:
+    """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
+    fits, stops, values = read_number(block, begins)
+    for row in np.flatnonzero(~fits | (stops != ends)).tolist():
+        values[row] = float(block.text[begins[row] : ends[row]])
+    return values
+
+
+def read_cells(text: bytes, width: int, wanted: Sequence[int]) -> Floats | None:
+    """A row for each line, nan where a cell is empty, 0 for numbers that are not wanted.
+
+    None unless each line has so many cells, all of them numbers or nothing.
+    """
+    text = text.rstrip(b"\n")
+    if width < 3 or text.translate(None, _LETTERS_OF_CELLS):
+        return None
+    text = b"\n" + text + b"\n"
+    block = Block.of(text)
+    octets = block.octets[: len(text)]
+    edges = np.flatnonzero((octets == ord(",")) | (octets == ord("\n")))
+    if (len(edges) - 1) % width or not np.array_equal(edges[::width], np.flatnonzero(octets == ord("\n"))):
+        return None
+    begins, ends = (edges[:-1] + 1).reshape(-1, width), edges[1:].reshape(-1, width)
+    filled = begins < ends
+    table = np.where(filled, 0.0, np.nan)
+    try:
+        for place in wanted:
+            rows = filled[:, place]
+            table[rows, place] = read_floats(block, begins[rows, place], ends[rows, place])
+    except ValueError:
+        return None
+    return table

@@ -107,8 +107,9 @@ class Line:
 
     @cached_property
     def _patterns(self) -> list[_Pattern]:
-        """Of the statement, and of the pieces."""
-        return [_Pattern(self.statement, self.needs), *(_Pattern("{any}" + each, self.needs) for each in self.pieces)]
+        """Of the statement, and of the pieces, those that are needed first."""
+        pieces = [_Pattern("{any}" + piece, self.needs) for piece in self.pieces]
+        return [_Pattern(self.statement, self.needs), *sorted(pieces, key=lambda piece: not piece.is_needed)]
 
     def find(self, line: str) -> Found | None:
         """What the line says, from its beginning on; None where it is another one, or has nothing of what is needed."""
@@ -117,8 +118,13 @@ class Line:
         if match is None:
             return None
         pieces = [(head, match)]
-        pieces += [(other, piece) for other in others if (piece := other.match(line, match.end())) is not None]
-        if self.needs and not any(pattern.is_needed for pattern, _ in pieces):
+        for other in others:
+            if self.needs and not other.is_needed and len(pieces) == 1:
+                return None
+            piece = other.match(line, match.end())
+            if piece is not None:
+                pieces.append((other, piece))
+        if self.needs and len(pieces) == 1:
             return None
         texts: dict[str, str] = {}
         spans: list[tuple[int, int, Field]] = []

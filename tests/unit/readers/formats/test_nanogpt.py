@@ -368,11 +368,12 @@ def test_what_cannot_be_read_is_told(data: bytes, said: str) -> None:
     assert caught.value.remedy is not None
 
 
-def test_formats_that_are_read_are_named() -> None:
+def test_a_refusal_says_where_the_formats_are_named() -> None:
     with pytest.raises(NoIterations) as caught:
         read(from_text("nothing here"))
     assert caught.value.remedy is not None
-    assert "nanogpt" in caught.value.remedy.in_english()
+    assert "`stepwatch explain --help`" in caught.value.remedy.in_english()
+    assert "nanogpt" in str(caught.value.remedy.params["formats"])  # which the page lists
 
 
 def test_unknown_format_is_told_and_a_known_one_is_taken() -> None:

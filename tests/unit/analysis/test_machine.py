@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from stepwatch.analysis.machine import RULES, Clock, find_machine
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.readers import read
-from stepwatch.run import Floats
+from stepwatch.run import Floats, Run
 from stepwatch.samples import Card, Samples
 from stepwatch.sources import from_text
 from stepwatch.verdict import Status, judge
@@ -68,9 +69,15 @@ def samples(
     )
 
 
-def explained(log: str, made: Samples) -> Analysis:
+@cache
+def the_run(log: str) -> Run:
+    """Read once: most tests differ in their samples alone."""
     (run,) = read(from_text(log))
-    return analyse(run, samples=made)
+    return run
+
+
+def explained(log: str, made: Samples) -> Analysis:
+    return analyse(the_run(log), samples=made)
 
 
 def codes(analysis: Analysis) -> set[str]:
@@ -133,7 +140,7 @@ def test_every_sentence_can_be_said_whatever_is_unknown(cause: str) -> None:
     """Containers, laptops and other systems leave out any figure: one column less is never an error."""
     machine, card = PLANTED[cause]
     made = samples(120, machine, (card,))
-    (run,) = read(from_text(a_log()))
+    run = the_run(a_log())
     plain = analyse(run)
 
     def found(sampled: Samples) -> list[Message]:
@@ -230,7 +237,7 @@ def test_a_training_waits_on_any_number_of_processors() -> None:
     analysis = explained(a_log(), made)
     assert analysis.machine is not None
     (cause,) = analysis.machine.causes
-    assert "keep a processor busy only 20% of the time" in say(cause.message, "en")
+    assert "keep a processor busy only 20.0 % of the time" in say(cause.message, "en")
 
 
 def test_the_one_hot_card_of_eight_is_named() -> None:

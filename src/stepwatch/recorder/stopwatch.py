@@ -127,8 +127,10 @@ class Stopwatch:
             t = min(max(ended - self._piece_begun, 0.0), _LONGEST_S)
         if phase.kind is not STEP:
             if phase.kind is not NOTHING:
-                inside = next((around.number for around in phase.and_around() if around.kind is STEP), None)
-                at = self.next if inside is None else inside
+                at = self.next
+                if phase.outer is not None:  # within a step its number, if it has one
+                    numbers = (around.number for around in phase.and_around() if around.kind is STEP)
+                    at = number if (number := next(numbers, None)) is not None else at
                 append(_LINES[phase.kind] % (at, own, self._piece, t, rest), now)
             return
         number = self.next if phase.number is None else phase.number

@@ -3,7 +3,7 @@
 A move is one number, changed by a fifth or more, in a fresh process. The parent runs the tests of a room once, which
 imports what they need from outside the room, and forks a child for each move; an import hook in the child changes the
 number in the syntax tree of its module, and the child runs quick tests of that room until one fails: those that
-noticed neighbours of the number, those of files that name its module, then some others. Results are kept, so that a
+noticed neighbours of the number, those of files that name its module, then the others. Results are kept, so that a
 second run redoes only what changed.
 """
 
@@ -51,7 +51,6 @@ STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
 LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
 SLOW_TEST_S = 0.25  # slower ones notice little that quick ones do not, and cost a third of all
-OTHERS_S = 3.0  # so long the quickest tests of other modules are tried
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
@@ -235,7 +234,7 @@ class Order:
         self._mentioned = {file: (ROOT / file).read_text(encoding="utf-8") for file in sources}
 
     def of(self, move: Move) -> tuple[list[str], ...]:
-        """Those that noticed its neighbours and those of files that name it or its module; then the quickest others."""
+        """Those that noticed its neighbours and those of files that name it or its module; then the others."""
         neighbours = [*self._noticed[_scope(move)], *self._noticed[move.path]]
         latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self.seconds][:LATEST]
         stem, room = Path(move.path).stem, Path(move.path).parts[2]
@@ -246,10 +245,7 @@ class Order:
             return Path(file).stem == f"test_{stem}" or any(name in self._mentioned[file] for name in names)
 
         rest = sorted(set(self.seconds) - set(latest), key=self.seconds.__getitem__)
-        others = [nodeid for nodeid in rest if not own(nodeid)]
-        ends_s = itertools.accumulate(map(self.seconds.__getitem__, others))
-        quickest = [nodeid for nodeid, end_s in zip(others, ends_s, strict=True) if end_s < OTHERS_S]
-        return latest, list(filter(own, rest)), quickest
+        return latest, list(filter(own, rest)), list(itertools.filterfalse(own, rest))
 
     def note(self, move: Move, nodeid: str) -> None:
         """A test that noticed a move is the first to be tried on the next ones there."""

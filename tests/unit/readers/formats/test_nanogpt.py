@@ -94,8 +94,9 @@ def test_a_rate_that_is_no_number_leaves_the_iteration(value: str) -> None:
 
 
 def test_columns_and_patterns_give_the_same_value() -> None:
-    fast = the_run("iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\n").iterations
-    slow = the_run("> iter 100: loss 4.2731, time 168.63ms, mfu 3.27%\n").iterations
+    lines = [f"iter {number}: loss 4.2731, time 168.63ms, mfu 3.27%\n" for number in range(100, 140)]
+    fast, slow = the_run("".join(lines)).iterations, the_run(lines[0]).iterations
+    assert len(fast) == len(lines)
     assert (fast.time_s[0], fast.loss[0], fast.reported_mfu[0]) == (slow.time_s[0], slow.loss[0], slow.reported_mfu[0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from dataclasses import replace
 
@@ -63,7 +64,7 @@ def largest_batch_size(workload: Workload, gpu: Gpu) -> int | None:
     """The largest micro-batch that fits; 0 where not even one sequence does."""
     if gpu.vram_bytes is None:
         return None
-    sizes = range(1, int(gpu.vram_bytes))  # a sequence takes more than a byte
+    sizes = range(1, min(int(gpu.vram_bytes), sys.maxsize))  # a sequence takes more than a byte; a browser has 32 bits
     return bisect_right(sizes, gpu.vram_bytes, key=lambda size: vram_bytes(replace(workload, batch_size=size), gpu).mid)
 
 

@@ -153,9 +153,11 @@ def _numbers(
         rows = np.searchsorted(starts, head.line)
         unit = per_batch[head.unit]
         numbers[rows] = np.rint(((head.epoch - 1) * np.nan_to_num(head.last) + head.number) / unit)
-        if head.unit != "epoch" and np.isfinite(head.last[0] / unit):
-            line, last = int(head.line[0]), int(np.rint(head.last[0] / unit))
-            records.events.append(Fact(line=line, name="max_iters", value=last))
+        if head.unit != "epoch":
+            planned = np.rint(head.last / unit)
+            new = np.diff(planned, prepend=-1).astype(bool) | (np.diff(numbers[rows], prepend=0) < 0)
+            for row in np.flatnonzero(new & np.isfinite(planned)).tolist():
+                records.events.append(Fact(line=int(head.line[row]), name="max_iters", value=int(planned[row])))
     numbers = np.where(np.isnan(numbers), table["time/batch"] + 1, numbers)
     guessed = np.rint(table["time/train"] * hour * table["throughput/batches_per_sec"])
     numbers = np.where(np.isnan(numbers), guessed, numbers)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.readers.formats.running import first_draws, in_one_piece, median
-from stepwatch.readers.records import INSIDE, LARGEST_KEPT, Records
+from stepwatch.readers.records import INSIDE, LARGEST_KEPT, LINE_OF, Records
 from stepwatch.run import Evaluation, Fact, Floats, Ints, repeated
 
 EPOCHS, RESUMED = "epochs", "resume"
@@ -105,6 +107,13 @@ class Epochs(NamedTuple):
         return self.done + repeated(offsets, self.lengths)
 
 
+def plan_epochs(found: dict[str, Floats], lines: Ints, records: Records) -> None:
+    """How many epochs are planned, at each line that prints another number of them than the line before."""
+    last = found.get("last_epoch", np.empty(0))
+    for row in np.flatnonzero(np.diff(last, prepend=-1)).tolist():
+        records.events.append(Fact(line=int(lines[row]), name=EPOCHS, value=int(last[row])))
+
+
 def add_epochs(
     epochs: Epochs, times: Floats, data: Floats, loss: Floats, stamps: Floats, passes: Sequence[Pass], records: Records
 ) -> None:
@@ -124,15 +133,17 @@ def add_epochs(
         merged[row] = Evaluation(before.line if before else begin, at, took_s=sum(costs) if costs else None)
     records.events += merged.values()
     planned = [event for event in records.events if isinstance(event, Fact) and event.name == EPOCHS]
-    for lap in np.flatnonzero(epochs.process).tolist():
+    planned.sort(key=LINE_OF)
+    processes = np.flatnonzero(epochs.process)
+    ends = [*epochs.line[epochs.begins[processes[1:]]].tolist(), math.inf]
+    for lap, end in zip(processes.tolist(), ends, strict=True):
         row = int(epochs.begins[lap])
         line = int(epochs.line[row])
         if lap or epochs.done[row] <= median(
             epochs.covers.astype(np.float64)
         ):  # a log that begins in mid-epoch shows no start
             records.events.append(Fact(line=line, name="process", value=line, header=True))
-        following = np.flatnonzero(epochs.process[lap + 1 :])
-        end = int(epochs.line[epochs.begins[lap + 1 + following[0]]]) if len(following) else np.inf
-        own = [fact.value for fact in planned if fact.line < end]
-        if own and own[-1] > 0:
-            records.events.append(Fact(line=line, name="max_iters", value=int(own[-1] * epochs.total[lap])))
+        count = bisect_left(planned, end, key=LINE_OF)
+        length = float(planned[count - 1].value) if count else 0.0
+        if length > 0:
+            records.events.append(Fact(line=line, name="max_iters", value=int(length * epochs.total[lap])))

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs
+from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import in_one_piece, pieces
 from stepwatch.readers.reader import NOTHING
@@ -57,8 +57,7 @@ class _MetricLogger(LineFormat):
         columns = [found.get(name, np.nan) for name in ("data", "loss", "stamp_s")]
         epoch = found.get("epoch", np.nan)
         records.keep(_LINES, lines, epoch, found["done"] + 1, found["total"], eta, found["time_s"], *columns)
-        if "last_epoch" in found:
-            records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
+        plan_epochs(found, lines, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         columns = records.take_columns(_LINES, 9)

@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, add_epochs
+from stepwatch.readers.formats.epochs import Epochs, add_epochs, plan_epochs
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times, median
 from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
@@ -55,7 +55,7 @@ class _Minimind(LineFormat):
             found.get("stamp_s", unknown),
         )
         records.keep(_LINES, lines, found["epoch"], *columns)
-        records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
+        plan_epochs(found, lines, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         table, bars = records.take_table(_LINES, 8), records.take_table(_BARS, 4)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs
+from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Laps, in_one_piece, lap_times, pieces
 from stepwatch.readers.reader import NOTHING
@@ -18,7 +18,7 @@ from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
-from stepwatch.run import Fact, Levers, Timing, Traits
+from stepwatch.run import Levers, Timing, Traits
 
 _DIGITS = {"time": 0.0005, "rate": 0.005}
 """What the last digit of a mean in seconds, and of images per second, may hide."""
@@ -47,8 +47,7 @@ class _Timm(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         columns = (found.get(name, np.nan) for name in ("rate", "data", "loss", "stamp_s"))
         records.keep(_LINES, lines, found["epoch"], found["done"], found["total"], found["mean"], *columns)
-        if "last_epoch" in found:
-            records.events.append(Fact(line=int(lines[0]), name=EPOCHS, value=int(found["last_epoch"][0])))
+        plan_epochs(found, lines, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         columns = records.take_columns(_LINES, 9)

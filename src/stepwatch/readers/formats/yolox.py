@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.messages import Message
-from stepwatch.readers.formats.epochs import EPOCHS, Epochs, Pass, add_epochs
+from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
-from stepwatch.run import Checkpoint, Fact, Levers, Timing, Traits
+from stepwatch.run import Checkpoint, Levers, Timing, Traits
 
 _STEP = Line(
     "{any}epoch: {epoch:int}/{last_epoch:int}, iter: {done:int}/{total:int}, ",
@@ -31,7 +31,7 @@ class _Yolox(LineFormat):
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         columns = (found.get(name, np.nan) for name in ("data", "loss", "stamp_s"))
         records.keep(_LINES, lines, found["epoch"] - 1, found["done"], found["total"], found["time_s"], *columns)
-        records.events.append(Fact(int(lines[0]), EPOCHS, int(found["last_epoch"][0])))
+        plan_epochs(found, lines, records)
 
     def finish(self, first_line: int, records: Records) -> None:
         table = records.take_table(_LINES, 8)

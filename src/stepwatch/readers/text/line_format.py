@@ -167,8 +167,9 @@ class LineFormat:
         if "per_s" in found:
             columns["time_s"] = 1 / found["per_s"]
         if "last" in found:
-            changes = np.flatnonzero(np.diff(found["last"], prepend=-1))
-            for row in changes.tolist():
+            # Said again where the numbers fall back: that may be the start of another run.
+            new = np.diff(found["last"], prepend=-1).astype(bool) | (np.diff(found["number"], prepend=0) < 0)
+            for row in np.flatnonzero(new).tolist():
                 self.add_last(records, int(lines[row]), float(found["last"][row]))
         columns |= {"number": found["number"].astype(np.int64), "line": lines}
         timed = columns["time_s"] > 0 if "time_s" in columns else np.ones(len(lines), bool)

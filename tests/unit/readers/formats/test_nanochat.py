@@ -194,3 +194,8 @@ def test_fields_that_forks_add_are_passed_over(fields: str) -> None:
     (run,) = read(from_text(text))
     assert run.iterations.time_s.tolist() == [0.5] * 9
     assert run.iterations.reported_mfu.tolist() == pytest.approx([0.09] * 9)
+
+
+def test_a_second_start_in_the_same_log_has_its_planned_length_too() -> None:
+    text = "".join(BASE.format(n=n, ms=ms + n % 7) for ms in (500, 900) for n in range(60))
+    assert [run.settings.count("max_iters") for run in read(from_text(text))] == [399, 399]

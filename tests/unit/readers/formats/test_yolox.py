@@ -72,3 +72,8 @@ def test_a_training_that_is_said_to_be_over_has_ended() -> None:
     analysis = analyse(the_run(log(planned=10) + over))
     assert analysis.forecast is not None
     assert analysis.forecast.done
+
+
+def test_another_number_of_planned_epochs_counts_from_where_it_is_printed() -> None:
+    text = log(epochs=1, planned=300) + log(epochs=2, planned=3).replace("2025-03-02", "2025-03-03")
+    assert [run.settings.count("max_iters") for run in read(from_text(text))][-1] == 3 * 45

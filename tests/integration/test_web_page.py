@@ -436,8 +436,10 @@ def answer_in(page: Page, view: str, directory: Path) -> None:
 
 def without_command_line(page: Page) -> bool:
     """What is to be pasted into a file stands in a `pre`."""
-    page.evaluate("document.querySelectorAll('pre').forEach((lines) => lines.remove())")
+    show = "(display) => document.querySelectorAll('pre').forEach((lines) => { lines.style.display = display })"
+    page.evaluate(show, "none")
     text = page.inner_text("body").replace("\xa0", " ")
+    page.evaluate(show, "")
     return not re.search(r"(?<![\w-])--[a-z]|stepwatch (?:explain|estimate|advise|compare|watch|gpus|-)\b", text)
 
 

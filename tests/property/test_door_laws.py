@@ -132,17 +132,17 @@ def test_any_chart_becomes_a_picture(run: Run, card: object, language: str, whic
     analysis = analyse(run, card)  # type: ignore[arg-type]
     report = Report(runs=(RunReport(analysis=analysis, advice=None, verdict=judge(analysis)),))
     drawn = (plot(chart, language) for chart in document_of(report).charts().values())
-    plots = [plot for plot in drawn if plot is not None]
-    if not plots:
+    pictures = [picture for picture in drawn if picture is not None]
+    if not pictures:
         return
-    plot = plots[which % len(plots)]
+    picture = pictures[which % len(pictures)]
     if not as_png:
-        assert "NaN" not in str(svg(plot))
-    elif has_no_font(plot.title[0]):
+        assert "NaN" not in str(svg(picture))
+    elif has_no_font(picture.title[0]):
         with pytest.raises(UsageError, match="no font"):
-            png(plot, "what is said of it")
+            png(picture, "what is said of it")
     else:
-        assert png(plot, "what is said of it").startswith(b"\x89PNG")
+        assert png(picture, "what is said of it").startswith(b"\x89PNG")
 
 
 @given(runs, runs, SPOKEN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -37,8 +36,3 @@ with suppress(ModuleNotFoundError):
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     )  # fmt: skip
     settings.load_profile("steady")
-
-
-def pytest_collection_finish() -> None:
-    """Thousands of tests and the modules they import stay to the end: the collector need not look at them again."""
-    gc.freeze()

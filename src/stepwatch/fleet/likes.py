@@ -27,7 +27,6 @@ FAR = 4.0  # standard deviations: of a hundred nodes of a healthy fleet none in 
 FAR_ALONE = 6.0  # one run of ten thousand, whose times are not quite normal
 MOST_BESIDE = 0.25  # of runs on the other side of what is said of them: with more, two speeds go on side by side
 CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
-MOST_RUNS_NAMED = 10
 _SHOWN = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
 _CANDIDATES = tuple(name for name in (*VERSIONS, *SETTINGS) if name != "max_iters")
 COLUMNS = (*_SHOWN, *_CANDIDATES)
@@ -220,7 +219,7 @@ def _slow_runs(like: Pairs) -> Iterator[Suspect]:
             if residual > max(FAR_ALONE * sigma, math.log1p(SINGLE_SLOWER)):
                 others = [other for other, _ in group if other is not run]
                 found.append(_suspect("run", run["source"], math.exp(residual) - 1, [run], others))
-    yield from sorted(found, key=lambda suspect: -suspect.hours)[:MOST_RUNS_NAMED]
+    yield from sorted(found, key=lambda suspect: -suspect.hours)[:10]
 
 
 # --- what else is different -------------------------------------------------------------------------------------

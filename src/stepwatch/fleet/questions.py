@@ -23,7 +23,6 @@ from stepwatch.verdict import Status
 GROUPS = {"card": "gpu"}
 """What people call a column."""
 PARTS = ("step", "data", "eval", "checkpoint", "compile", "start", "stall", "unexplained")
-MOST_WEEKS = 26
 _WEEK = "strftime(date_trunc('week', started_at), '%Y-%m-%d')"
 _SINCE = Pattern(r"(\d+(?:\.\d+)?)\s*([hdw])")
 _UNITS_S = {"h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
@@ -67,7 +66,7 @@ def ask(request: FleetRequest) -> FleetReport:
             shares=tuple(_shares(database, restarted)),
             statuses=dict(database.sql("select verdict, count(*) from runs group by 1 order by 2 desc, 1").fetchall()),
             groups=tuple(_groups(database, by)) if by else (),
-            weeks=tuple(_groups(database, (_WEEK,)))[:MOST_WEEKS] if first is not None else (),
+            weeks=tuple(_groups(database, (_WEEK,)))[:26] if first is not None else (),  # half a year
             jobs=tuple(restarted),
             job_count=len(found),
             suspects=tuple(likes.find_suspects(rows)),

@@ -27,12 +27,7 @@ from stepwatch.trainer.optimizer import AdamW, fused_if_possible
 CAP = 15.0  # record 18; 30 in Gemma 2, arXiv 2408.00118
 LOWEST_FREQUENCY = 1 / 1024  # record 17: in turns of a position, and none at all for half of the pairs
 SCORE_SCALE = 0.12  # record 20: queries and keys of length 1 need another scale than 1 / sqrt(width)
-# Of learning_rate. Muon's steps are as long as the matrix is wide, whatever the gradient, so its rate is higher; record
-# 8 has embeddings far above the head.
-MUON_RATE, EMBEDDING_RATE, HEAD_RATE, SCALAR_RATE = 30.0, 100.0, 5.0, 10.0
-MATRIX_RATE = 3.0  # of AdamW in the place of Muon
 MOMENTUM = 0.95
-BETAS, EPS = (0.8, 0.95), 1e-10  # record 20
 # K. Jordan, kellerjordan.github.io/posts/muon: five turns bring singular values of any size near 1.
 ITERATION, TURNS = (3.4445, -4.7750, 2.0315), 5
 
@@ -214,7 +209,7 @@ class MuonAndAdamW(AdamW):
     """Muon for the matrices of the layers, AdamW for all else (K. Jordan et al.; Liu et al., arXiv 2502.16982)."""
 
     def __init__(self, groups: list[dict[str, Any]], *, fused: bool) -> None:
-        super().__init__(groups, betas=BETAS, eps=EPS, weight_decay=0.0, fused=fused)
+        super().__init__(groups, betas=(0.8, 0.95), eps=1e-10, weight_decay=0.0, fused=fused)  # record 20
         self._step_supports_amp_scaling = False  # AdamW's fused kernels look for overflows themselves, Muon does not
 
     @torch.no_grad()  # type: ignore[untyped-decorator]  # torch's own has no types
@@ -269,12 +264,9 @@ def optimizer_of(model: ModernGPT, config: TrainConfig) -> MuonAndAdamW:
         else:
             kinds["head" if weight is model.lm_head.weight else "embeddings"].append(weight)
     by_muon = model.config.has("muon")
-    rates = {
-        "matrices": MUON_RATE if by_muon else MATRIX_RATE,
-        "embeddings": EMBEDDING_RATE,
-        "head": HEAD_RATE,
-        "scalars": SCALAR_RATE,
-    }
+    # Of learning_rate. Muon's steps are as long as the matrix is wide, whatever the gradient, so its rate is higher;
+    # record 8 has embeddings far above the head.
+    rates = {"matrices": 30.0 if by_muon else 3.0, "embeddings": 100.0, "head": 5.0, "scalars": 10.0}
 
     groups = [
         {

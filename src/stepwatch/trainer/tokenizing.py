@@ -28,7 +28,6 @@ PARQUET = ".parquet"
 _BETWEEN = "\n\n"  # between two documents
 _PIECE = 1 << 20  # characters or bytes read in one go
 _LARGEST_VOCABULARY = 2**16 - 1
-_SHORTEST = 2  # tokens in a split: one to read and one to predict
 _LONGEST_LINE = 16 * _PIECE  # a longer one is cut wherever it is
 
 
@@ -180,7 +179,7 @@ def _halves(
     train = int(length * (1 - val))  # its beginning, as in nanoGPT
     if length == 0:
         raise DataError(Message("the text is empty"), Message("give a text of at least a few thousand characters"))
-    if min(train, length - train) < _SHORTEST:
+    if min(train, length - train) < 2:  # one token to read and one to predict
         raise DataError(
             Message(
                 "the text is too short to split: {train:n} tokens for training and {val:n} for validation",

@@ -337,7 +337,7 @@ def test_nothing_is_trained_after_the_end(train: Train, place: Path) -> None:
 
 
 def test_samples_of_the_machine_lie_beside_the_record_and_explain_it(train: Train, place: Path) -> None:
-    train("--samples", "--max_iters=400", "--eval_interval=10000")  # a second and more, a sample each
+    train("--samples", "--max_iters=1500", "--eval_interval=10000")  # seconds on a quiet machine too, a sample each
     sampled = read_samples(place / "out" / "run.samples.csv")
     (run,) = explain(ExplainRequest(logs=(str(place / "out" / "run.jsonl"),))).runs
     assert run.analysis.machine is not None

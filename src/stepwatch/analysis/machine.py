@@ -149,7 +149,7 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
     scores = np.correlate(seen, wanted - 0.5, "valid") - 0.5 * (
         total - (padded[len(wanted) :] - padded[: count - len(wanted) + 1])
     )
-    best = int(np.median(np.flatnonzero(scores > scores.max() - 1e-9 * total)))  # some are equal but for rounding
+    best = int(np.median(np.flatnonzero(scores > scores.max() - 1e-6 * total)))  # some are equal but for rounding
     far = np.abs(np.arange(len(scores)) - best) > max(0.02 * len(wanted), 2)
     if far.any() and scores[far].max() > scores[best] - 0.01 * total:
         return None

@@ -188,3 +188,8 @@ def test_a_pipe_among_the_pieces_of_a_log_is_passed_over(runs: str) -> None:
     os.mkfifo(f"{runs}/fast.log.1")
     done = run("explain", runs)
     assert "2 runs were found" in done.stdout
+
+
+def test_a_file_of_the_kernel_that_never_ends_is_passed_over(runs: str) -> None:
+    Path(runs, "kernel.log").symlink_to("/proc/kmsg")  # reading it waits for the next message of the kernel
+    assert run("explain", runs).stderr == "stepwatch: 2 other files are not logs\n"

@@ -179,7 +179,8 @@ def looks_like_log(path: str, sniffs: Sequence[Sniff]) -> bool:
     """By its beginning, and by some places further on: headers may be longer than any beginning."""
     stem, ending = os.path.splitext(path)
     ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
-    if SOURCE_CODE.fullmatch(ending):
+    # The kernel's own files have no size, and some of them are waited for without end.
+    if SOURCE_CODE.fullmatch(ending) or not os.path.getsize(path):
         return False
     for number, sample in enumerate(samples_of(path, 1 << 16)):
         if (number == 0 or _NUMBERED.search(sample)) and any(sniff(sample) > 0 for sniff in sniffs):

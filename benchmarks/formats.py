@@ -25,6 +25,7 @@ from statistics import median
 import numpy as np
 from benchmarks.adapter import SOURCE, corpus_or_exit
 from benchmarks.mixed_lines import with_events, with_noise, with_stamps
+from tools.formats_page import example_of
 
 if str(SOURCE) not in sys.path:
     sys.path.append(str(SOURCE))
@@ -588,7 +589,7 @@ Written = Iterator[tuple[str, int]]
 
 def _renumbered(reader: Reader) -> Written:
     """For formats whose iterations are single lines that tell a time of their own."""
-    example = reader.example if reader.name != "nanogpt" else _NANOGPT_LINES
+    example = example_of(reader.name) if reader.name != "nanogpt" else _NANOGPT_LINES
     records = Records()
     reader.parse(example.encode(), 0, records)
     reader.finish(example.count("\n") + 1, records)
@@ -608,7 +609,7 @@ def _renumbered(reader: Reader) -> Written:
 
 def _running(reader: Reader) -> Written:
     """A clock since the start, in milliseconds; the first line of the example is a validation."""
-    validation, step, *_ = reader.example.split("\n")
+    validation, step, *_ = example_of(reader.name).split("\n")
     for number in count():
         line = validation if number % 250 == 0 else step
         line = re.sub(r"step:\d+/\d+", f"step:{number}/1000000", line)
@@ -617,7 +618,7 @@ def _running(reader: Reader) -> Written:
 
 def _with_bars(reader: Reader) -> Written:
     """A bar of tqdm's and a dictionary for each step."""
-    dictionary = next(line for line in reader.example.split("\n") if line.startswith("{'loss'"))
+    dictionary = next(line for line in example_of(reader.name).split("\n") if line.startswith("{'loss'"))
     total, step_s = 200_000, 1.2
     yield _bar("", 0, total, step_s), 0
     for number in count(1):
@@ -627,8 +628,8 @@ def _with_bars(reader: Reader) -> Written:
 
 def _by_epoch(reader: Reader) -> Written:
     """A bar for each batch, and one for the validation at the end of each epoch."""
-    more = re.search(r", v_num=.*?\]", reader.example)
-    validation = next(line for line in reader.example.split("\n") if line.startswith("Validation"))
+    more = re.search(r", v_num=.*?\]", example_of(reader.name))
+    validation = next(line for line in example_of(reader.name).split("\n") if line.startswith("Validation"))
     for epoch in count():
         for batch in range(1, 1001):
             yield _bar(f"Epoch {epoch}: ", batch, 1000, 0.2, more[0] if more else "]"), 1
@@ -653,20 +654,20 @@ def _records_of_lines(reader: Reader) -> Written:
     """Composer's records, every 20 batches, with its clock in hours."""
     for number in count(20, 20):
         hours = f"{number / 0.2503 / 3600:.4f}"
-        record = re.sub(r"\[batch=\d+/\d+\]", f"[batch={number}/2000000]", reader.example)
+        record = re.sub(r"\[batch=\d+/\d+\]", f"[batch={number}/2000000]", example_of(reader.name))
         yield re.sub(r"(time/(?:train|total): )[\d.]+", rf"\g<1>{hours}", record), 1
 
 
 def _by_header(reader: Reader) -> Written:
     """Keras: an epoch is its header and its last line."""
-    last_line = reader.example.split("\n")[-1]
+    last_line = example_of(reader.name).split("\n")[-1]
     for epoch in count(1):
         yield f"Epoch {epoch}/1000000\n{last_line}", 1
 
 
 def _recorded(reader: Reader) -> Written:
     """The recorder's: a header, then each step with all that it may hold, and its device time behind it."""
-    yield reader.example.split("\n")[0], 0
+    yield example_of(reader.name).split("\n")[0], 0
     for number in count():
         end = 1_763_264_000.12 + 0.1718 * number
         inside = f'"data_s":0.001210,"wait_s":0.000{number % 1000:03d},"loss":{3 + 1 / (number + 1):.4f}'
@@ -676,7 +677,7 @@ def _recorded(reader: Reader) -> Written:
 
 def _by_steps_of_epochs(reader: Reader) -> Written:
     """The first line of the example, its count of the epoch's steps renumbered; the evaluation at the end of each."""
-    lines = reader.example.split("\n")
+    lines = example_of(reader.name).split("\n")
     tests = "\n".join(line for line in lines if line.startswith("Test"))
     for epoch in count():
         line = re.sub(r"^(Epoch: \[|Train: |Epoch:\[)\d+", rf"\g<1>{epoch + 1}", lines[0])
@@ -689,7 +690,7 @@ def _behind(word: str, step: int = 1) -> Callable[[Reader], Written]:
     """The lines of the example that have a number behind a word; it rises by a step from each to the next."""
 
     def written(reader: Reader) -> Written:
-        lines = reader.example.split("\n")
+        lines = example_of(reader.name).split("\n")
         numbered = [line for line in lines if re.search(word + r"\d", line)]
         yield _CLOCK.sub(f"{_BEGIN:%Y-%m-%d %H:%M:%S}", lines[0]) if lines[0] not in numbered else "", 0
         for number in count(1):
@@ -719,7 +720,7 @@ def _in_table(reader: Reader) -> Written:
 
 def _in_cells(reader: Reader) -> Written:
     """The results.csv of YOLO: an epoch after the other, by a clock that goes on."""
-    header, row, *_ = reader.example.split("\n")
+    header, row, *_ = example_of(reader.name).split("\n")
     yield header, 0
     for epoch in count(1):
         yield re.sub(r"^\d+,[\d.]+", f"{epoch},{31.97 * epoch:.2f}", row), 1
@@ -733,7 +734,7 @@ def _by_moments(reader: Reader) -> Written:
 
 def _by_clock(reader: Reader) -> Written:
     """Blocks of OLMo, each with its clock."""
-    block = "\n".join(reader.example.split("\n")[:4])
+    block = "\n".join(example_of(reader.name).split("\n")[:4])
     for number in count(1):
         moment = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=4 * number)
         text = re.sub(r"^[\d-]+ [\d:]+", f"{moment:%Y-%m-%d %H:%M:%S}", block)
@@ -742,14 +743,14 @@ def _by_clock(reader: Reader) -> Written:
 
 def _by_losses(reader: Reader) -> Written:
     """MindSpore: an epoch is its loss and the line with its time."""
-    *_, loss, time_line = reader.example.split("\n")
+    *_, loss, time_line = example_of(reader.name).split("\n")
     for epoch in count(1):
         yield re.sub(r"^epoch: \d+", f"epoch: {epoch}", loss) + f"\n{time_line}", 1
 
 
 def _by_costs(reader: Reader) -> Written:
     """Time-Series-Library: two pairs of lines in each epoch, and what stands at its end, which is a row of its own."""
-    place, speed, *end = reader.example.split("\n")[:5]
+    place, speed, *end = example_of(reader.name).split("\n")[:5]
     for epoch in count(1):
         for done in (100, 200):
             yield re.sub(r"iters: \d+, epoch: \d+", f"iters: {done}, epoch: {epoch}", place) + f"\n{speed}", 1

@@ -1,11 +1,17 @@
-"""docs/formats.md, from the readers themselves; `python -m tools.pages` writes it."""
+"""docs/formats.md: what a time means and some lines of each format are written there by hand, once.
+
+`python -m tools.pages` adds what the readers say. Tests and benchmarks take the lines from the page.
+"""
 
 from __future__ import annotations
 
-from stepwatch.i18n import say
+import re
+from functools import cache
+
 from stepwatch.readers import READERS
 from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.run import Levers, Timing
+from tools import ROOT
 
 PAGE = "docs/formats.md"
 HEAD = """\
@@ -13,7 +19,8 @@ HEAD = """\
 
 `stepwatch explain LOG` reads all of them. The format is detected from the lines of the log, not from its name;
 `--log-format NAME` overrides it. What a printed time means differs between trainers, and the answer depends on it: the
-times of one include evaluations, those of another do not. This page is generated from the readers.
+times of one include evaluations, those of another do not. The table and the names of settings are generated from the
+readers.
 
 For any other format give an example line: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all lines of that
 shape; see [explain](explain.md#an-unknown-format).
@@ -44,10 +51,22 @@ def page() -> str:
         f"| [{one.name}](#{one.name.replace('.', '')}) | {TIMES[one.timing]} | {_included(one)} |\n" for one in readers
     )
     sections = (
-        f"\n## {one.name}\n\n{say(one.about)}\n\n```text\n{one.example.rstrip()}\n```\n{_levers(one.traits.levers)}"
-        for one in readers
+        f"\n## {name}\n\n{about}\n\n```text\n{example}\n```\n{_levers(READERS[name].traits.levers)}"
+        for name, (about, example) in sorted(_described().items())
     )
     return HEAD + "".join(rows) + "".join(sections)
+
+
+def example_of(name: str) -> str:
+    """Some lines of this format."""
+    return _described()[name][1]
+
+
+@cache
+def _described() -> dict[str, tuple[str, str]]:
+    """What a time of each format means, and its example."""
+    sections = re.findall(r"(?ms)^## (\S+)\n\n(.*?)\n\n```text\n(.*?)\n```$", (ROOT / PAGE).read_text(encoding="utf-8"))
+    return {name: (about, example) for name, about, example in sections}
 
 
 def _levers(levers: Levers) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tools.formats_page import PAGE, page
+from tools.formats_page import PAGE, example_of, page
 from tools.pages import page_path
 
 from stepwatch.readers import READERS, detect, read
@@ -18,7 +18,7 @@ def test_the_page_of_formats_is_what_the_readers_say() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(READERS) - BINARY))
 def test_a_reader_knows_its_own_example(name: str) -> None:
-    source = from_bytes(READERS[name].example.encode())
+    source = from_bytes(example_of(name).encode())
     assert detect(source) == name
     assert len(read(source)[0].iterations)
 
@@ -28,5 +28,5 @@ def test_a_reader_takes_no_other_s_example_for_its_own(name: str) -> None:
     own = READERS[name]
     for other in READERS.values():
         if other.name != name and other.name not in BINARY:
-            head = from_text(other.example).text
+            head = from_text(example_of(other.name)).text
             assert own.sniff(head) < max(other.sniff(head), 1), other.name

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from tests.builders import Truth, a_log
+from tools.formats_page import example_of
 
 from stepwatch.cli import main
-from stepwatch.readers import READERS
 
 BASE = Truth(max_iters=1000, step_s=0.2)
 
@@ -65,7 +65,7 @@ def test_a_directory_without_a_log_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["llm.c", "megatron", "torchtitan", "hf-trainer", "keras"])
 def test_other_trainers_are_explained_from_their_example(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    path.write_text(READERS[name].example)
+    path.write_text(example_of(name))
     done = run("explain", str(path), "--json", "--no-iterations")
     assert done.exit_code == 0
     assert json.loads(done.stdout)["runs"][0]["format"] == name

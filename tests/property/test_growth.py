@@ -21,6 +21,7 @@ import psutil
 import pytest
 from benchmarks.mixed_lines import EVENTS
 from tests import event_files, wandb_files
+from tools.formats_page import example_of
 
 from stepwatch import sources
 from stepwatch.analysis import analyse, statistics
@@ -35,13 +36,13 @@ from stepwatch.run import COLUMNS, Iterations, Run
 from stepwatch.sources import Source, contents, from_file, normalise
 from stepwatch.watch import Live
 
-FORMATS = [name for name, reader in READERS.items() if not reader.example.startswith("(binary")]
+FORMATS = [name for name in READERS if not example_of(name).startswith("(binary")]
 HUGE = "99099000000"
 
 
 def a_log(name: str, copies: int) -> str:
     """The example of a format and its events, with numbers that rise; what stands before a number stays."""
-    text = "\n".join((READERS[name].example, *(event.written(100) for event in EVENTS.get(name, ()))))
+    text = "\n".join((example_of(name), *(event.written(100) for event in EVENTS.get(name, ()))))
     steps = count(1)
     return "\n".join(re.sub(r"\b\d{3,4}\b", lambda _: str(next(steps)), text) for _ in range(copies)) + "\n"
 
@@ -361,10 +362,10 @@ def test_json_of_a_long_log_is_never_in_memory_as_a_whole() -> None:
     assert large - small < 0.05 * (many - few)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, reader in READERS.items() if reader.example))
+@pytest.mark.parametrize("name", sorted(name for name in READERS if example_of(name)))
 def test_narrow_columns_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Sums and products of large numbers that are kept in four bytes each are what they are in eight."""
-    example = READERS[name].example
+    example = example_of(name)
     numbers = dict.fromkeys(re.findall(r"(?<![\w.])\d+(?![\w.])", example))
     texts = [
         re.sub(rf"(?<![\w.]){number}(?![\w.])", large, example).encode() + b"\n"

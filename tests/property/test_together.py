@@ -11,6 +11,7 @@ import pytest
 from benchmarks.mixed_lines import EVENTS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tools.formats_page import example_of
 
 from stepwatch.readers import READERS
 from stepwatch.readers.records import Records
@@ -27,7 +28,7 @@ ODD_NUMBERS = ("0", "1", "100", "12345678901", "1234567890123456789", "7.5", "na
 def a_log(name: str, seed: int, oddness: float) -> bytes:
     """Lines of a format in any order, with other numbers; some of them are none that the trainer would write."""
     random = Random(seed)
-    shapes = [*READERS[name].example.split("\n"), *(event.written(100) for event in EVENTS[name])]
+    shapes = [*example_of(name).split("\n"), *(event.written(100) for event in EVENTS[name])]
     prefix = random.choice(PREFIXES)
     written = []
     for number in range(80):

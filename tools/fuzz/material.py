@@ -20,6 +20,7 @@ from stepwatch.gpus.calibration import calibration_json
 from stepwatch.readers import READERS
 from stepwatch.samples import CARD, MACHINE, SCHEMA
 from stepwatch.sources import is_event_file, is_wandb_file
+from tools.formats_page import example_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 5_000_000  # bytes: what is larger is no input of a campaign
@@ -31,11 +32,12 @@ def own_logs() -> tuple[bytes, ...]:
     """Of every format its example, grown to some dozen lines, and the logs of the planted runs."""
     logs = [path.read_bytes() for path in sorted((ROOT / "examples").glob("*.log"))]
     logs += [a_log(random_truth(np.random.default_rng(seed))).encode()[:60_000] for seed in range(6)]
-    for name, reader in READERS.items():
-        if reader.example.startswith("(binary"):
+    for name in READERS:
+        example = example_of(name)
+        if example.startswith("(binary"):
             continue
         events = "\n".join(event.written(100) for event in EVENTS.get(name, ()))
-        logs.append("\n".join([reader.example, events, reader.example, traceback("RuntimeError: no")]).encode())
+        logs.append("\n".join([example, events, example, traceback("RuntimeError: no")]).encode())
     return (*logs, recorded.a_record().text.encode())
 
 

@@ -31,10 +31,6 @@ class Reader(NamedTuple):
     timing: Timing
     holds: frozenset[str]
     """What the printed time includes beside the step: evaluations, checkpoints, both or neither."""
-    about: Message
-    """What its time means."""
-    example: str
-    """Some lines of our own in this format."""
     sniff: Callable[[bytes], float]
     parse: Callable[[bytes, int, Records], None]
     finish: Callable[[int, Records], None]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.builders import Truth, a_log
 from tests.event_files import scalar, start
+from tools.formats_page import example_of
 
 from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
 from stepwatch.readers import READERS, collection
@@ -39,7 +40,7 @@ def sources(path: Path) -> list[tuple[str, str, int]]:
 def test_logs_of_several_trainers_are_found_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "train.log").write_text(a_log(BASE))
-    (tmp_path / "llm.txt").write_text(READERS["llm.c"].example)
+    (tmp_path / "llm.txt").write_text(example_of("llm.c"))
     (tmp_path / "notes.md").write_text("# what I did\n")
     (tmp_path / "train.py").write_text("print('iter 1: loss 2, time 3ms')\n" * 9)
     (tmp_path / ".hidden").mkdir()
@@ -144,7 +145,7 @@ def test_a_long_header_hides_no_log(tmp_path: Path) -> None:
 )
 def test_a_log_of_any_trainer_is_found_in_the_midst_of_other_lines(name: str, tmp_path: Path) -> None:
     other = "one more line that tells nothing at all, as there are many\n" * 1500
-    (tmp_path / "x.log").write_text(other + READERS[name].example * 3 + "\n" + other[: len(other) // 4])
+    (tmp_path / "x.log").write_text(other + f"{example_of(name)}\n" * 3 + other[: len(other) // 4])
     assert looks_like_log(str(tmp_path / "x.log"), sniffs_of(Wanted()))
 
 

@@ -89,7 +89,9 @@ def test_a_line_that_is_nearly_right_is_named(toy: LineFormat) -> None:
 
 
 def test_its_own_example_is_read(toy: LineFormat) -> None:
-    (run,) = read(from_text(toy.example))
+    shown = re.search(r"```text\n(toy .*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    (run,) = read(from_text(shown[1]))
     assert len(run.iterations) == 2
     assert len(run.evaluations) == 1
 

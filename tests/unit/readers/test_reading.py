@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.errors import NoIterations
 from stepwatch.readers import READERS, read
@@ -54,9 +55,9 @@ def test_iterations_that_cannot_be_read_are_not_said_to_be_missing() -> None:
 @pytest.mark.parametrize("comma", ["0,34", "12,5", "3600,00", "1,2345"])
 @pytest.mark.parametrize("name", ["llm.c", "build-nanogpt", "nanochat", "megatron", "litgpt"])
 def test_a_decimal_comma_is_never_taken_for_thousands(name: str, comma: str) -> None:
-    (run, *_) = read(from_text(READERS[name].example + "\n"))
+    (run, *_) = read(from_text(example_of(name) + "\n"))
     time = f"{run.iterations.time_s[-1] * 1e3:.2f}"
-    text = READERS[name].example.replace(time, comma).replace(time.rstrip("0").rstrip("."), comma)
+    text = example_of(name).replace(time, comma).replace(time.rstrip("0").rstrip("."), comma)
     assert comma in text
     try:
         found = {round(float(time) * 1e3, 4) for run in read(from_text(text)) for time in run.iterations.time_s}
@@ -96,6 +97,6 @@ def test_a_weak_format_is_asked_only_where_no_other_claims_more() -> None:
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_no_format_claims_more_than_its_strongest(reader: Reader) -> None:
-    lines = reader.example.splitlines()
+    lines = example_of(reader.name).splitlines()
     many = "\n".join(line for _ in range(200) for line in lines)
     assert all(other.sniff(many.encode()) <= other.strongest for other in READERS.values())

@@ -1,4 +1,7 @@
-"""The formats: one row for each, one module for each, loaded when it is first asked for."""
+"""The formats: one row for each, one module for each, loaded when it is first asked for.
+
+docs/formats.md says what the times of each mean, and shows some of its lines.
+"""
 
 from __future__ import annotations
 

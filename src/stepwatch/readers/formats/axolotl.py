@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats import hf_trainer
 from stepwatch.readers.text.line import Line
 from stepwatch.run import Levers, Traits
@@ -29,15 +28,6 @@ FORMAT = replace(
         ),
     ),
     axolotl=True,
-    about=Message(
-        "Like the Hugging Face Trainer, whose progress bar it shows. Its own tokens per second count the trained "
-        "tokens of one card only, by a clock that does not wait for the card, and are ignored."
-    ),
-    example="""\
-{'loss': '1.284', 'grad_norm': '0.91', 'learning_rate': '0.0002', 'ppl': '3.611', 'memory/max_active (GiB)': '8.14', \
-'tokens/train_per_sec_per_gpu': '2210', 'tokens/trainable': 81200, 'tokens/total': 163840, 'epoch': '0.8'}
- 80%|████████  | 200/250 [08:14<02:04,  2.47s/it]
-[2026-03-02 11:20:09,114] [INFO] [axolotl.train] Training completed! Saving trained model to ./outputs/out.""",
     checkpoints=(*hf_trainer.FORMAT.checkpoints, Line("{any}Training completed! Saving trained model to ")),
     settings=(*hf_trainer.FORMAT.settings, Line("{any}Starting trainer...", header=True, sets={"training": "."})),
 )

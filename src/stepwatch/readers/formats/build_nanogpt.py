@@ -27,15 +27,6 @@ FORMAT = LineFormat(
         ),
     ),
     holds=BOTH,
-    about=Message(
-        "One iteration, synchronised with the card, with the validation, HellaSwag, samples and checkpoint that come "
-        "before its line."
-    ),
-    example="""\
-validation loss: 6.1702
-HellaSwag accuracy: 2497/10042=0.2487
-step   250 | loss: 6.158106 | lr 2.1063e-04 | norm: 0.9477 | dt: 20357.14ms | tok/sec: 25754.51
-step   251 | loss: 6.147204 | lr 2.1147e-04 | norm: 0.9013 | dt: 416.59ms | tok/sec: 1258512.30""",
     iterations=(
         Line(
             "step  {number}< |;,> loss: {loss}< |;,>[ lr[:] {decimal}< |;,>][ norm:[ ]{float}< |;,>]"

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line, lines_behind
@@ -264,15 +263,6 @@ FORMAT = _Composer(
         evaluate_every="eval_interval", evaluation_batches="eval_subset_num_batches", save_every="save_interval",
         other_units=True, batch="device_train_microbatch_size", accumulates=True, log_every="console_log_interval",
         precision="precision: amp_bf16",
-    )),
-    about=Message(
-        "The mean of the batches since the record before, or of the last ten to hundred where records are closer; a "
-        "checkpoint is in the batch after it. Evaluations are outside, and their clock is printed."
-    ),
-    example="\n\t Train ".join((
-        "[batch=20/4800]:", "loss/train/total: 7.9120", "throughput/batches_per_sec: 0.2503",
-        "throughput/samples_per_sec: 64.0768", "throughput/tokens_per_sec: 131229.2864",
-        "throughput/device/mfu: 0.4211", "time/train: 0.0224", "time/val: 0.0000", "time/total: 0.0224",
     )),
     iterations=(*_VALUES, *_HEADS),
     settings=(

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
@@ -290,16 +289,6 @@ FORMAT = _DeepSpeed(
         )
     ),
     holds=NOTHING,
-    about=Message(
-        "The batch of all cards over the samples per second of the last step alone, synchronised with the cards. "
-        "Loading of data, evaluations and checkpoints are outside; the clock of the lines shows them."
-    ),
-    example="""\
-[2024-05-06 07:08:09,120] [INFO] [config.py:1003:print]   train_batch_size ............. 64
-[2024-05-06 07:09:30,481] [INFO] [timer.py:260:stop] epoch=0/micro_step=200/global_step=100, \
-RunningAvgSamplesPerSec=91.40211754, CurrSamplesPerSec=91.51733021, MemAllocated=5.12GB, MaxMemAllocated=18.03GB
-[2024-05-06 07:09:37,477] [INFO] [timer.py:260:stop] epoch=0/micro_step=220/global_step=110, \
-RunningAvgSamplesPerSec=91.41330968, CurrSamplesPerSec=91.48004417, MemAllocated=5.12GB, MaxMemAllocated=18.03GB""",
     iterations=tuple(
         Line(
             "{any}<epoch={epoch:int}/micro_step={micro:int}/global_step=;{int}/>{number}, "

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
@@ -211,23 +210,6 @@ FORMAT = _Detectron2(
     name="detectron2",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "The mean of all iterations so far, loading of data included, from which the mean since the previous line is "
-        "taken; `iter: 19` is the twentieth iteration. Evaluations and checkpoints are outside: the clock of the lines "
-        "shows them."
-    ),
-    example="""\
-[03/02 10:14:40 d2.engine.train_loop]: Starting training from iteration 0
-[03/02 10:14:50 d2.utils.events]:  eta: 0:13:20  iter: 19  total_loss: 2.713  loss_cls: 1.204  time: 0.4102  \
-data_time: 0.0121  lr: 1.9e-05  max_mem: 4012M
-[03/02 10:14:58 d2.utils.events]:  eta: 0:13:12  iter: 39  total_loss: 2.206  loss_cls: 0.981  time: 0.4110  \
-data_time: 0.0064  lr: 3.9e-05  max_mem: 4012M
-[03/02 10:14:58 fvcore.common.checkpoint]: Saving checkpoint to ./output/model_0000039.pth
-[03/02 10:14:59 d2.evaluation.evaluator]: Start inference on 25 batches
-[03/02 10:15:04 d2.evaluation.evaluator]: Total inference time: 0:00:04.120311 (0.206016 s / iter per device, on 1 \
-devices)
-[03/02 10:15:13 d2.utils.events]:  eta: 0:13:04  iter: 59  total_loss: 1.911  loss_cls: 0.842  time: 0.4112  \
-data_time: 0.0063  lr: 5.9e-05  max_mem: 4012M""",
     iterations=(
         Line(
             _ROW,

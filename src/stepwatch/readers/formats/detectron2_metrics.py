@@ -12,7 +12,6 @@ from itertools import islice
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import drop_copies, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
@@ -108,16 +107,6 @@ READER = Reader(
     name="detectron2-json",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "metrics.json of detectron2: the median of the last 20 iterations, loading of data included. Evaluations and "
-        "checkpoints are outside, and nothing in the file shows how long they took."
-    ),
-    example="""\
-{"data_time": 0.0064, "eta_seconds": 401.8, "iteration": 19, "loss_cls": 1.204, "lr": 1.9e-05, "time": 0.41, \
-"total_loss": 2.713}
-{"data_time": 0.0063, "eta_seconds": 394.0, "iteration": 39, "loss_cls": 0.981, "lr": 3.9e-05, "time": 0.4107, \
-"total_loss": 2.206}
-{"bbox/AP": 21.4, "bbox/AP50": 40.2, "iteration": 39}""",
     sniff=sniff,
     parse=parse,
     finish=finish,

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
@@ -428,14 +427,5 @@ def _next_starts(lines: _Lines, kept: _Kept) -> _Lines:
 
 READER = Reader(
     name="epoch-lines", timing=Timing.SPANS_STEP, holds=BOTH,
-    about=Message(
-        "From the line that a training loop prints for each epoch: the time printed on it, or the time between two of "
-        "them by the clock in front. Validation and saving are included."
-    ),
-    example="""\
-2026-03-19 09:55:26,479 - INFO: Epoch 1/20: train loss 0.0366, test acc 0.010
-2026-03-19 09:56:30,237 - INFO: Epoch 2/20: train loss 0.0312, test acc 0.013
-2026-03-19 09:57:33,902 - INFO: Epoch 3/20: train loss 0.0290, test acc 0.019
-""",
     sniff=sniff, parse=parse, finish=finish, traits=Traits(counts_epochs=True), strongest=_WEAKEST,
 )  # fmt: skip

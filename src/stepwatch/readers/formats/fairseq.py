@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
@@ -84,16 +83,6 @@ FORMAT = _Fairseq(
         accumulation="--update-freq", workers="--num-workers", prefetch="--data-buffer-size",
         log_every="--log-interval", precision="--fp16",
     )),
-    about=Message(
-        "The mean of the updates since the line before, by the clock of the log or by the seconds since the start. "
-        "Validation is taken out by the clock; saves print how long they took."
-    ),
-    example="""\
-2024-03-08 18:40:00 | INFO | fairseq_cli.train | Start iterating over samples
-2024-03-08 18:47:05 | INFO | train_inner | epoch 001:    200 / 481 loss=9.276, wps=58056, ups=0.5, num_updates=200, \
-lr=3e-06, train_wall=404, wall=425
-2024-03-08 18:53:45 | INFO | train_inner | epoch 001:    400 / 481 loss=6.961, wps=58120, ups=0.5, num_updates=400, \
-lr=6e-06, train_wall=399, wall=825""",
     iterations=(_JSON, _TEXT),
     settings=(
         Line("{any}num. [shared ]model params: {n_params}"),

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.hf_trainer import UNSLOTH
 from stepwatch.readers.formats.running import WHOLE_SECONDS
@@ -227,15 +226,6 @@ FORMAT = NotebookFormat(
     timing=Timing.SPANS_RUN,
     traits=Traits(levers=HUGGING_FACE),
     holds=BOTH,
-    about=Message(
-        "From the bar above the table in the notebook: the mean over the whole run, with the evaluations and saves in "
-        "it; from train_runtime where the notebook shows that."
-    ),
-    example="""\
-[ 301/1000 05:12 < 12:07, 0.96 it/s, Epoch 0.30/1]
-Step\tTraining Loss\tValidation Loss
-100\t2.411300\t2.380700
-200\t2.205100\t2.190400""",
     iterations=(_LABEL,),
     settings=UNSLOTH,
 )

@@ -172,16 +172,6 @@ READER = Reader(
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
     traits=Traits(levers=HUGGING_FACE),
-    about=Message(
-        "The state has no times. Where it was written after the training, the mean of all steps comes from "
-        "train_runtime, evaluations taken out; nothing is known of single steps."
-    ),
-    example="""\
-{"global_step": 200, "log_history": [
-  {"epoch": 0.5, "learning_rate": 4.5e-05, "loss": 2.31, "step": 100},
-  {"epoch": 0.5, "eval_loss": 2.28, "eval_runtime": 9.4, "step": 100},
-  {"epoch": 1.0, "learning_rate": 4.1e-05, "loss": 2.12, "step": 200},
-  {"epoch": 1.0, "train_loss": 2.21, "train_runtime": 249.4, "step": 200}], "max_steps": 200}""",
     sniff=sniff,
     parse=parse,
     finish=finish,

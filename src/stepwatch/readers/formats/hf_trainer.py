@@ -14,7 +14,6 @@ from itertools import islice
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, median
 from stepwatch.readers.formats.trainer_rows import TrainerRows
@@ -274,16 +273,6 @@ FORMAT = TrainerFormat(
     timing=Timing.SPANS_ITERATION,
     traits=Traits(may_evaluate=True, levers=HUGGING_FACE),
     holds=NOTHING,
-    about=Message(
-        "From the progress bar: the time between two of its positions, with the smoothing of its rate undone. "
-        "Evaluations are taken out by the cost that the Trainer prints, saves by what a step is longer than usual."
-    ),
-    example="""\
- 68%|██████▊   | 680/1000 [13:36<06:24,  1.20s/it]
-{'loss': 2.4113, 'grad_norm': 1.07, 'learning_rate': 1.6e-05, 'epoch': 2.04}
- 68%|██████▊   | 681/1000 [13:37<06:23,  1.20s/it]
-{'eval_loss': 2.3807, 'eval_runtime': 9.412, 'eval_samples_per_second': 53.1, 'eval_steps_per_second': 6.7, \
-'epoch': 2.04}""",
     iterations=(_BAR, _BARE, _DICTIONARY),
     checkpoints=(  # DeepSpeed shows it too, with a colon
         Line("{any}Saving model checkpoint< to;:> {any}checkpoint-{at}"),

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, in_one_piece, pieces
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
@@ -340,15 +339,6 @@ FORMAT = _Keras(
     name="keras",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=BOTH,
-    about=Message(
-        "The mean over an epoch, rounded, with its validation and its checkpoint; the bar leaves out the epoch's first "
-        "step, which is what elapsed time has beyond it. Only the last line of an epoch counts."
-    ),
-    example="""\
-Epoch 1/3
-500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 71s 96ms/step - loss: 5.1204 - val_loss: 4.4310
-Epoch 2/3
-500/500 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501\u2501 46s 91ms/step - loss: 4.2087 - val_loss: 4.1175""",
     iterations=(_FINAL,),
     settings=(Line("Total params: {n_params}"), Line("Epoch {int}: early stopping", sets={"ended": "by plan"})),
     tables=(

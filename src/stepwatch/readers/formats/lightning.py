@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.formats.running import (
@@ -344,15 +343,6 @@ FORMAT = LightningFormat(
     timing=Timing.SPANS_ITERATION,
     traits=Traits(may_evaluate=True, levers=LIGHTNING),
     holds=NOTHING,
-    about=Message(
-        "From the progress bar: the mean since the epoch began, taken apart. What is counted are batches, not "
-        "optimizer steps. Validation is taken out by its own bar; metrics.csv has times only where the user logs them."
-    ),
-    example="""\
-Epoch 2:  40%|████      | 40/100 [00:08<00:12,  4.91it/s, v_num=0, train_loss=2.310]
-Epoch 2: 100%|██████████| 100/100 [00:20<00:00,  4.92it/s, v_num=0, train_loss=2.284]
-Validation DataLoader 0: 100%|██████████| 20/20 [00:01<00:00, 13.80it/s]
-Epoch 3:   1%|          | 1/100 [00:00<00:20,  4.80it/s, v_num=0, train_loss=2.279]""",
     iterations=(_BAR, _RICH),
     checkpoints=(Line("Epoch {int}, global step {int}: {any}saving model to "),),
     settings=(

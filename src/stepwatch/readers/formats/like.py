@@ -155,7 +155,6 @@ def _format(example: str, line: str, pieces: Sequence[Piece], claims: Mapping[in
         name=NAME,
         timing=Timing.SPANS_ITERATION,
         holds=BOTH,
-        about=Message("As the example line shows; it is assumed to be one iteration, with everything that ran in it."),
         example=example,
         iterations=(Line(_statement(pieces, names)),),
         own=_EVENTS,
@@ -215,6 +214,7 @@ def _kind(name: str | None, following: str) -> str:
 class _Like(LineFormat):
     """Lines of one shape, whose numbers and times are understood once all are read."""
 
+    example: str
     numbers: int
     """How many may be the iteration's; where there is none it is the epoch."""
     times: tuple[tuple[Claim, str, float], ...]

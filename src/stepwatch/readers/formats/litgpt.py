@@ -6,7 +6,6 @@ before. Validation is outside and its time is printed; saving is outside, and no
 
 from __future__ import annotations
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -30,16 +29,6 @@ FORMAT = LineFormat(
         ),
     ),
     holds=NOTHING,
-    about=Message(
-        "One micro-batch without the fetching of its data; the one at which the optimizer steps waits for the others."
-        " Validation is outside, and its time is printed; saving is outside, and no line shows how long it took."
-    ),
-    example="""\
-Epoch 1 | iter 400 step 100 | loss train: 4.213, val: 4.377 | iter time: 96.41 ms (step) remaining time: 0:12:09
-Validating ...
-iter 400: val loss 4.2406, val time: 3155.20 ms
-Saving checkpoint to 'out/pretrain/gpt/step-00000100/lit_model.pth'
-Epoch 1 | iter 404 step 101 | loss train: 4.208, val: 4.241 | iter time: 96.77 ms (step) remaining time: 0:12:08""",
     iterations=(
         Line(  # a TPU prints no loss
             "[<Epoch;Ep> {int} | ]iter {number}[ |] <step;stEp> {int}< |;:> "

@@ -40,15 +40,6 @@ FORMAT = LineFormat(
         )
     ),
     holds=NOTHING,
-    about=Message(
-        "One step, with its data loading, synchronised with the card. Evaluations and checkpoints are outside, and no"
-        " line shows how long they took."
-    ),
-    example="""\
-val loss 4.102231
-step  251/19560 | loss 4.094518 (-0.41z)| norm 0.4410 (+0.12z)| lr 2.15e-04 | 1204.61 ms | 51.2% bf16 MFU | 435201 tok/s
-step  252/19560 | loss 4.081190 (-0.62z)| norm 0.4377 (-0.03z)| lr 2.16e-04 | 1205.07 ms | 51.2% bf16 MFU | 435193 tok/s
-Writing checkpoint at step 5000""",
     iterations=(
         Line(
             "step  {number}[/{last}]< | [train ]loss;: train loss>  {loss}{any} [(][took ]{time_ms} ms"

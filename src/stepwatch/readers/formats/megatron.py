@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import CHECKPOINT, EVALUATION, NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
@@ -155,21 +154,6 @@ FORMAT = _Megatron(
     name="megatron",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "The mean since the previous line, with data loading, synchronised with the cards. Evaluations and "
-        "checkpoints are outside where the line has a clock of its own, and in the next line's mean where it has "
-        "none."
-    ),
-    example="""\
- [2025-03-02 10:15:04.120311] iteration     1000/   20000 | consumed samples:       256000 | \
-elapsed time per iteration (ms): 1204.6 | throughput per GPU (TFLOP/s/GPU): 402.7 | learning rate: 2.950000E-04 | \
-global batch size:   256 | lm loss: 2.811904E+00 | loss scale: 1.0 | grad norm: 0.214 | \
-number of skipped iterations:   0 | number of nan iterations:   0 |
- validation loss at iteration 1000 | lm loss value: 2.790112E+00 | lm loss PPL: 1.628284E+01 |
- [2025-03-02 10:15:58.001754] iteration     1010/   20000 | consumed samples:       258560 | \
-elapsed time per iteration (ms): 1203.9 | throughput per GPU (TFLOP/s/GPU): 402.9 | learning rate: 2.950000E-04 | \
-global batch size:   256 | lm loss: 2.807713E+00 | loss scale: 1.0 | grad norm: 0.209 | \
-number of skipped iterations:   0 | number of nan iterations:   0 |""",
     iterations=(
         Line(
             r"[\[{name}:{int}\] -  ][samples/sec: {word} | ]iteration< ;=>{pad}{number}/{pad}{last} |",

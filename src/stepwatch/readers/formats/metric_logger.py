@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import in_one_piece, pieces
@@ -160,18 +159,6 @@ FORMAT = _MetricLogger(
     name="metric-logger",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "The mean of the last 20 steps, with what they waited for data; between lines that are further apart the rest "
-        "follows from the remaining time and from the total of the epoch. Evaluations are the same loop under another "
-        "name, and their total is printed."
-    ),
-    example="""\
-Epoch: [3]  [ 80/101]  eta: 0:00:08  lr: 0.0001  loss: 2.3170 (2.3391)  time: 0.4092  data: 0.0107  max mem: 5310
-Epoch: [3]  [100/101]  eta: 0:00:00  lr: 0.0001  loss: 2.2984 (2.3340)  time: 0.4087  data: 0.0105  max mem: 5310
-Epoch: [3] Total time: 0:00:42 (0.4188 s / it)
-Test:  [ 0/20]  eta: 0:00:31  loss: 2.2011 (2.2011)  time: 1.5502  data: 1.2104  max mem: 5310
-Test: Total time: 0:00:06 (0.3051 s / it)
-Epoch: [4]  [  0/101]  eta: 0:02:11  lr: 0.0001  loss: 2.2840 (2.2840)  time: 1.2970  data: 0.8711  max mem: 5310""",
     iterations=(_TRAINING,),
     settings=(
         Line("{any}Namespace({any}epochs={epochs:int}", header=True),

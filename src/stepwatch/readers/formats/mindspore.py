@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
@@ -54,15 +53,6 @@ FORMAT = _MindSpore(
     name="mindspore",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "The time of each epoch by its steps; the first epoch has the compilation of the graph. What runs between two "
-        "epochs, evaluation for example, is not visible."
-    ),
-    example="""\
-epoch: 1 step: 62, loss is 2.2798
-Train epoch time: 230118.482 ms, per step time: 3711.588 ms
-epoch: 2 step: 62, loss is 1.9041
-Train epoch time: 8866.891 ms, per step time: 143.014 ms""",
     iterations=(_EPOCH,),
     tables=(Kept(_LOSSES, (_LOSS,), ("epoch", "last", "loss")),),
     traits=Traits(may_evaluate=True, levers=Levers(

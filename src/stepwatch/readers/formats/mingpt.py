@@ -6,7 +6,6 @@ save after iteration 500 is in the time of 501, which is mostly not printed. The
 
 from __future__ import annotations
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -17,14 +16,6 @@ FORMAT = LineFormat(
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
     traits=Traits(levers=Levers(batch="trainer.batch_size", workers="trainer.num_workers")),
-    about=Message(
-        "The step before the one of the line, with its data loading, not synchronised with the card. Evaluations and "
-        "checkpoints are outside, and no line shows how long they took."
-    ),
-    example="""\
-iter_dt 0.00ms; iter 0: train loss 4.18342
-iter_dt 84.11ms; iter 10: train loss 3.20195
-iter_dt 83.97ms; iter 20: train loss 2.87361""",
     iterations=(Line("iter_dt {time_ms}ms; iter {number}: [train ]loss {loss}"),),
     evaluations=(Line("test [final ]<score;loss>[:] [{int}/{int} = ]{val_loss:decimal}"),),
     checkpoints=(Line("saving model"),),

@@ -13,7 +13,6 @@ from collections import deque
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import Epochs, add_epochs, plan_epochs
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times, median
 from stepwatch.readers.reader import CHECKPOINT
@@ -147,14 +146,6 @@ FORMAT = _Minimind(
     name="minimind",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=frozenset({CHECKPOINT}),
-    about=Message(
-        "The countdown of the epoch in whole minutes, taken apart: only the mean of many steps is known. Steps are "
-        "micro-batches. Checkpoints are included, and no line shows them."
-    ),
-    example="""\
-Epoch:[1/2](100/8000), loss: 5.8830, logits_loss: 5.8830, aux_loss: 0.0000, lr: 0.00049990, epoch_time: 45.0min
-Epoch:[1/2](200/8000), loss: 5.1207, logits_loss: 5.1207, aux_loss: 0.0000, lr: 0.00049970, epoch_time: 43.0min
-Epoch:[1/2](300/8000), loss: 4.7714, logits_loss: 4.7714, aux_loss: 0.0000, lr: 0.00049950, epoch_time: 42.0min""",
     iterations=(_STEP,),
     own=(_BAR,),
     settings=(

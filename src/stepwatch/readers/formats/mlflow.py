@@ -10,7 +10,6 @@ from itertools import islice
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Scalars
 from stepwatch.readers.formats.history import ROW, TIME, Column, History, add_history, add_tracks, counts_by_steps
@@ -140,10 +139,5 @@ def _plain(text: str) -> object:
 
 READER = Reader(
     name="mlflow", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
-    about=Message(
-        "The mean of the steps between two values of the training loss, by the times at which they were logged, "
-        "without the evaluations between them. A run's directory gives all of its metrics and parameters."
-    ),
-    example="1745377456120 2.4113 100\n1745377488310 2.2051 200\n1745377520480 2.1190 300",
     sniff=sniff, parse=parse, finish=finish, complete=with_inside,
 )  # fmt: skip

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
@@ -62,16 +61,6 @@ FORMAT = _Mlx(
         ),
     ),
     holds=NOTHING,
-    about=Message(
-        "The mean of the steps since the last line, each synchronised, without data loading. Validation is outside "
-        "and printed; the saving of adapters is outside, and no line shows how long it took."
-    ),
-    example="""\
-Starting training..., iters: 600
-Iter 200: Val loss 1.274, Val took 18.306s
-Iter 200: Train loss 1.301, Learning Rate 1.000e-05, It/sec 0.812, Tokens/sec 402.117, \
-Trained Tokens 98214, Peak mem 11.902 GB
-Iter 200: Saved adapter weights to adapters/adapters.safetensors and adapters/0000200_adapters.safetensors.""",
     iterations=(
         Line(
             "Iter {number}: Train loss {loss},[ Learning Rate {word}] It/sec {per_s}, Tokens/sec {tokens_per_s}{rest}"

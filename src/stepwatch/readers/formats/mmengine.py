@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import in_one_piece
@@ -187,21 +186,6 @@ FORMAT = _Mmengine(
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
     traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, levers=MMENGINE),
-    about=Message(
-        "mmengine and mmcv, the trainers of OpenMMLab: one iteration with the loading of its data, the mean since the "
-        "previous line (mmcv) or of the last few iterations (mmengine). Validation, checkpoints and the start of an "
-        "epoch are outside: the clock of the lines shows them."
-    ),
-    example="""\
-2025/03/02 10:14:31 - mmengine - INFO - Checkpoints will be saved to work_dirs/run.
-2025/03/02 10:14:50 - mmengine - INFO - Epoch(train)  [1][ 50/101]  lr: 1.0e-02  eta: 0:07:20  time: 0.3612  \
-data_time: 0.0121  memory: 2928  loss: 3.3404
-2025/03/02 10:15:08 - mmengine - INFO - Epoch(train)  [1][100/101]  lr: 1.0e-02  eta: 0:07:02  time: 0.3607  \
-data_time: 0.0052  memory: 2928  loss: 3.0121
-2025/03/02 10:15:08 - mmengine - INFO - Saving checkpoint at 1 epochs
-2025/03/02 10:15:14 - mmengine - INFO - Epoch(val) [1][36/36]  accuracy/top1: 14.8780  data_time: 0.0031  time: 0.1047
-2025/03/02 10:15:33 - mmengine - INFO - Epoch(train)  [2][ 50/101]  lr: 1.0e-02  eta: 0:06:44  time: 0.3609  \
-data_time: 0.0049  memory: 2928  loss: 2.7713""",
     iterations=(
         Line(
             r"<Epoch;Iter>[(train)]  [\[{epoch:int}\]]\[{pad}{number}/{last}\]",

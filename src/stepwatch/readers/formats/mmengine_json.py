@@ -11,7 +11,6 @@ from itertools import islice
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
@@ -122,14 +121,6 @@ READER = Reader(
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
     traits=Traits(prints_means=True, levers=MMENGINE),
-    about=Message(
-        "The .json log of mmengine and mmcv: one iteration with the loading of its data, as a mean of several. "
-        "Validation and checkpoints are outside, and nothing in the file shows how long they took."
-    ),
-    example="""\
-{"lr": 0.01, "data_time": 0.0121, "loss": 3.3404, "time": 0.3612, "epoch": 1, "memory": 2928, "step": 50}
-{"lr": 0.01, "data_time": 0.0052, "loss": 3.0121, "time": 0.3607, "epoch": 1, "memory": 2928, "step": 100}
-{"accuracy/top1": 14.878, "data_time": 0.0031, "time": 0.1047, "step": 1}""",
     sniff=sniff,
     parse=parse,
     finish=finish,

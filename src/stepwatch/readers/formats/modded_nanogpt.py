@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, in_one_piece
 from stepwatch.readers.reader import NOTHING
@@ -180,14 +179,6 @@ FORMAT = Modded(
     name="modded-nanogpt",
     timing=Timing.CUMULATIVE,
     holds=NOTHING,
-    about=Message(
-        "The whole training time so far; a step is the difference of two lines. The clock is stopped for evaluations "
-        "and checkpoints, and no line shows how long they took."
-    ),
-    example="""\
-step:250/1390 val_loss:4.4817 train_time:8120ms step_avg:32.48ms
-step:251/1390 train_time:8153ms step_avg:32.48ms
-step:252/1390 train_time:8186ms step_avg:32.48ms""",
     iterations=(STEP,),
     settings=(
         Line("{any}compiled for CUDA {decimal} on {gpu_text} with world_size {world_size}"),

@@ -28,16 +28,6 @@ FORMAT = LineFormat(
         )
     ),
     holds=NOTHING,
-    about=Message(
-        "One step, with the loading of the next batch, synchronised with the card. Evaluations and checkpoints are "
-        "outside, and no line shows how long they took."
-    ),
-    example="""\
-Step 00250 | Validation bpb: 1.046491
-step 00250/05742 (4.35%) | loss: 3.912004 | lrm: 1.00 | dt: 1177.31ms | tok/sec: 55,690 \
-| bf16_mfu: 84.70 | epoch: 1 | total time: 4.71m
-step 00251/05742 (4.37%) | loss: 3.910220 | lrm: 1.00 | dt: 1176.92ms | tok/sec: 55,708 \
-| bf16_mfu: 84.73 | epoch: 1 | total time: 4.73m""",
     iterations=(
         Line(
             "step {number}[/{last}] ({decimal}%) | loss: {loss} |{any} dt: {time_ms}ms |"

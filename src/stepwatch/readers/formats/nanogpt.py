@@ -15,7 +15,6 @@ from itertools import islice
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
@@ -441,15 +440,6 @@ def _read_assignment(rest: str, number: int, records: Records) -> bool:
 
 READER = Reader(
     name="nanogpt", timing=Timing.SPANS_ITERATION, holds=BOTH,
-    about=Message(
-        "One iteration, with the evaluation and the checkpoint of the same number in it; measured without waiting for"
-        " the card."
-    ),
-    example="""\
-step 500: train loss 3.9162, val loss 3.9403
-saving checkpoint to out
-iter 500: loss 3.9011, time 5772.18ms, mfu 10.73%
-iter 510: loss 3.8874, time 168.91ms, mfu 10.79%""",
     sniff=sniff, parse=parse, finish=finish,
     traits=Traits(
         levers=Levers(

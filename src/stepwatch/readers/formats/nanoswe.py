@@ -5,7 +5,6 @@ The clock in front of every line shows what lies between two steps: checkpoints,
 
 from __future__ import annotations
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -15,11 +14,6 @@ FORMAT = LineFormat(
     name="nanoswe",
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
-    about=Message("One step. Evaluations and checkpoints are outside; the clock of the lines shows what they took."),
-    example="""\
-[2026-01-10 08:00:07] step 000100 | loss 3.204117 | lrm 1.0000 | dt_ms 7011.8
-[2026-01-10 08:00:14] step 000101 | loss 3.198260 | lrm 1.0000 | dt_ms 7009.3
-[2026-01-10 08:00:31] saved checkpoint model_000101 -> checkpoints/pt""",
     iterations=(Line("step {number} | loss {loss} | lrm {word} | dt_ms {time_ms}"),),
     checkpoints=(Line("saved checkpoint model_{at}"),),
     settings=(

@@ -11,7 +11,6 @@ from enum import IntEnum
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked, losses
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
@@ -96,17 +95,6 @@ FORMAT = _Olmo(
             length="model.max_sequence_length",
         ),
     ),
-    about=Message(
-        "The clock in front of the lines, from step to step; without a clock, the batches per second, a mean over a "
-        "window. Evaluations and saves are taken out by their own lines."
-    ),
-    example="""\
-2025-12-12 11:05:05.850\thost:0\tolmo.train:979\tINFO\t[step=2/15000,epoch=0]
-    train/CrossEntropyLoss=2.919
-    throughput/device/tokens_per_second=68,289
-    throughput/device/batches_per_second=0.2605
-2025-12-12 11:05:09.701\thost:0\tolmo.train:979\tINFO\t[step=3/15000,epoch=0]
-    train/CrossEntropyLoss=2.914""",
     iterations=(_STEP,),
     settings=(Line("{any}Total number of parameters: {n_params}"),),
     tables=(

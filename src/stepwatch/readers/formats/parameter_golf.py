@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.modded_nanogpt import CLOCKS_OF_VALIDATIONS, STEP, VALIDATION, Modded
 from stepwatch.readers.formats.running import median
 from stepwatch.readers.reader import NOTHING
@@ -91,15 +90,6 @@ FORMAT = _Golf(
     name="parameter-golf",
     timing=Timing.CUMULATIVE,
     holds=NOTHING,
-    about=Message(
-        "The whole training time so far, as in modded-nanogpt, or from the tokens per second since the start. A run "
-        "ends at its iterations or at its limit of time. Evaluations are outside, and no line shows how long they took."
-    ),
-    example="""\
-step:0/20000 val_loss:6.9357 val_bpb:4.1077 train_time:0ms step_avg:0.01ms
-step:200/20000 train_loss:2.8043 train_time:15631ms step_avg:78.16ms
-step:400/20000 train_loss:2.4417 train_time:31240ms step_avg:78.10ms
-stopping_early: wallclock_cap train_time:600043ms step:7692/20000""",
     iterations=(
         STEP,
         Line("{pad}{number}/{last} train_loss:{pad}{loss} train_time:{pad}{time_min}m tok/s:{pad}{tokens_per_s}{rest}"),

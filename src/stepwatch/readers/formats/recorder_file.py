@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.recorder_run import complete
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
@@ -226,16 +225,6 @@ READER = Reader(
     name="stepwatch",
     timing=Timing.SPANS_STEP,
     holds=NOTHING,
-    about=Message(
-        "The file of stepwatch's recorder: one step, with its data and its waiting for other ranks. Evaluations, "
-        "checkpoints and compilation are timed separately, so nothing has to be deduced."
-    ),
-    example="""\
-{"stepwatch":1,"started":1763264000.120000,"rank":0,"world_size":1,"gpu":null,"settings":{"tokens_per_iter":12288}}
-{"eval":250,"s":5.512300,"t":1763264009.832300,"train_loss":3.3104,"val_loss":3.3521}
-{"checkpoint":250,"s":0.412300,"t":1763264010.244700,"path":"ckpt.pt"}
-{"step":250,"s":0.171824,"t":1763264010.416600,"data_s":0.001210,"loss":3.3017}
-{"step":251,"s":0.171402,"t":1763264010.588100,"data_s":0.001198,"loss":3.2986}""",
     sniff=sniff,
     parse=parse,
     finish=finish,

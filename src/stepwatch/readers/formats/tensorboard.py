@@ -574,11 +574,6 @@ def _protobuf_value(data: bytes) -> object:
 
 READER = Reader(
     name="tensorboard", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
-    about=Message(
-        "The mean of the steps between two moments at which the training loss was logged, without the evaluations "
-        "between them; or the time of an iteration where the trainer logs that. A checkpoint is in the steps after it."
-    ),
-    example="(binary: events.out.tfevents.1745377456.node7.2933.0)",
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

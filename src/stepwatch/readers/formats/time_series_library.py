@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.messages import Message
 from stepwatch.readers.formats.running import in_one_piece, median, pieces
 from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import OVER, Records, rows_of
@@ -169,18 +168,6 @@ FORMAT = _TimeSeries(
     name="time-series-library",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "The mean of the last 100 iterations, and what each epoch took without its validation. What lies between two "
-        "epochs beyond that is the validation, with the test and the checkpoint."
-    ),
-    example="""\
-	iters: 100, epoch: 1 | loss: 0.5521043
-	speed: 0.0534s/iter; left time: 136.1232s
-Epoch: 1 cost time: 13.1208
-Epoch: 1, Steps: 264 | Train Loss: 0.6012345 Vali Loss: 1.0123456 Test Loss: 0.5432101
-Validation loss decreased (inf --> 1.012346).  Saving model ...
-	iters: 100, epoch: 2 | loss: 0.4410238
-	speed: 0.1409s/iter; left time: 321.9563s""",
     iterations=(_PLACE, _EPOCH),
     settings=(
         _BEGUN,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Laps, in_one_piece, lap_times, pieces
@@ -107,15 +106,6 @@ FORMAT = _Timm(
     name="timm",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "The mean since the epoch began, in brackets, taken apart; the time of the one step before it is not used. It "
-        "has what the steps waited for data. Evaluations are a loop of the same kind; saves are outside."
-    ),
-    example="""\
-Train: 2 [ 100/1251 (  8%)]  Loss: 4.8 (5)  Time: 0.301s,  850.13/s  (0.325s,  787.69/s)  LR: 5e-4  Data: 0.010 (0.031)
-Train: 2 [ 150/1251 ( 12%)]  Loss: 4.7 (5)  Time: 0.302s,  847.68/s  (0.318s,  805.03/s)  LR: 5e-4  Data: 0.011 (0.024)
-Test: [   0/48]  Time: 2.117 (2.117)  Loss:   3.901 ( 3.901)  Acc@1:  22.266 ( 22.266)  Acc@5:  46.484 ( 46.484)
-Test: [  48/48]  Time: 0.131 (0.201)  Loss:   4.117 ( 4.020)  Acc@1:  20.518 ( 21.044)  Acc@5:  43.868 ( 44.786)""",
     iterations=(_TIMM, _EXAMPLE, _SWIN),
     checkpoints=(Line("Current checkpoints:"), Line("{any} saved !!!"), Line("=\\> saving checkpoint ")),
     settings=(

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import of_kind
 from stepwatch.readers.reader import NOTHING
@@ -188,20 +187,6 @@ FORMAT = _Torchtitan(
     name="torchtitan",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "No time is printed: the mean since the line before by the clock of the lines, else from the tokens per second "
-        "of a card. Checkpoints slow the line after theirs and are taken out of it; validations are outside."
-    ),
-    example="""\
-[rank0]:[titan] 2025-06-01 12:00:30,118 - root - INFO - step: 1000  loss:  3.41177  grad_norm:  0.4410  \
-memory: 41.20GiB(51.50%)  tps: 24,310  tflops: 198.40  mfu: 63.59%
-[rank0]:[titan] 2025-06-01 12:00:30,119 - root - INFO - Saving the checkpoint (or staging if async is enabled).
-[rank0]:[titan] 2025-06-01 12:00:34,640 - root - INFO - Finished saving the checkpoint (or staging if async is \
-enabled) in 4.52 seconds.
-[rank0]:[titan] 2025-06-01 12:00:41,381 - root - INFO - step: 1010  loss:  3.40853  grad_norm:  0.4386  \
-memory: 41.20GiB(51.50%)  tps: 14,547  tflops: 118.72  mfu: 38.05%
-[rank0]:[titan] 2025-06-01 12:00:48,119 - root - INFO - step: 1020  loss:  3.40120  grad_norm:  0.4402  \
-memory: 41.20GiB(51.50%)  tps: 24,315  tflops: 198.44  mfu: 63.60%""",
     iterations=(
         Line(
             "{colour}step:{pad}{number}  {colour}loss:{pad}{loss}[  {colour}grad_norm:{pad}{word}]"

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.drawn_bars import Bars, Draw, bars_of, drawn, found_in
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, lap_times
@@ -540,15 +539,6 @@ def _merged(evaluations: list[Evaluation]) -> list[Evaluation]:
 
 READER = Reader(
     name="tqdm-loop", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
-    about=Message(
-        "From the progress bars of the epochs: the time between two of their positions, with the loading of data. "
-        "Validation has bars of its own. What runs between the bars is not visible, and bars of anything else, loading "
-        "or inference for example, are not read."
-    ),
-    example="""\
-Epoch 1/10: 100%|██████████| 187/187 [06:39<00:00,  2.13s/it, loss=0.412]
-Validation: 100%|██████████| 21/21 [00:18<00:00,  1.12it/s]
-Epoch 2/10:  50%|█████     | 94/187 [03:19<03:17,  2.12s/it, loss=0.377]""",
     sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), strongest=_STRONGEST,
     claims_any_bar=True,
 )  # fmt: skip

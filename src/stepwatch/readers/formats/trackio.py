@@ -98,10 +98,5 @@ def _objects(texts: list[str]) -> list[dict[str, object]]:
 
 READER = Reader(
     name="trackio", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
-    about=Message(
-        "From the rows in the database of the project: the mean of the steps between two moments at which the "
-        "training loss was logged, without the evaluations between them."
-    ),
-    example="(binary: my-project.db)",
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
 )  # fmt: skip

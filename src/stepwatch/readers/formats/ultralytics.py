@@ -142,18 +142,6 @@ FORMAT = _Ultralytics(
     name="ultralytics",
     timing=Timing.SPANS_ITERATION,
     holds=NOTHING,
-    about=Message(
-        "YOLO's console: one batch, from the seconds of the epoch's progress bar, loading of data included. Validation "
-        "has a bar of its own; checkpoints are saved between two epochs, and only the total that is printed at the end "
-        "includes them."
-    ),
-    example="""\
-Starting training for 50 epochs...
-      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
-       1/50      5.84G      1.379     0.9447      1.012          9        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.3s
-               Class   Images  Instances    Box(P        R    mAP50  mAP50-95): 100% ━━━━━━━━━━━━ 8/8 3.1it/s 2.6s
-                   all        253        647      0.676      0.583      0.641      0.377
-       2/50      5.87G      1.256     0.8025     0.9696         10        640: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.1s""",
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
     settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
     tables=(

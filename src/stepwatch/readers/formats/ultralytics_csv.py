@@ -13,7 +13,6 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.levers import ULTRALYTICS
@@ -118,15 +117,6 @@ READER = Reader(
     name="ultralytics-csv",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=BOTH,
-    about=Message(
-        "results.csv of YOLO: a row is an epoch with its validation and the checkpoint before it. What is called an "
-        "iteration is such an epoch: the file does not show its batches. Files of YOLOv5 have no times."
-    ),
-    example="""\
-epoch,time,train/box_loss,train/cls_loss,metrics/mAP50(B),val/box_loss,val/cls_loss
-1,38.77,1.9208,2.572,0.2295,1.8597,2.5824
-2,70.74,1.9463,2.4112,0.1771,1.9748,3.2741
-3,102.8,1.9102,2.3804,0.2514,1.8911,2.6077""",
     sniff=sniff,
     parse=parse,
     finish=finish,

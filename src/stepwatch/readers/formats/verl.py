@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, median
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
@@ -155,15 +154,6 @@ FORMAT = _Verl(
             recompute="actor_rollout_ref.model.enable_gradient_checkpointing=True",
         )
     ),
-    about=Message(
-        "One step of generation, reward and update, each of which is printed; testing and saving are printed too, and "
-        "taken out of the step."
-    ),
-    example="""\
-step:7 - actor/pg_loss:0.019 - timing_s/gen:4.1 - timing_s/reward:0.1 - timing_s/adv:0.1 - timing_s/update_actor:2.6 - \
-timing_s/step:6.9 - perf/total_num_tokens:59428 - perf/throughput:1076.6
-step:8 - actor/pg_loss:0.017 - timing_s/gen:4.3 - timing_s/reward:0.1 - timing_s/adv:0.1 - timing_s/update_actor:2.5 - \
-timing_s/testing:6.3 - timing_s/save_checkpoint:9.1 - timing_s/step:22.4 - perf/total_num_tokens:58758""",
     iterations=(Line("{any}step:{number} - {any}timing_s/step:{time_s}"),),
     settings=(
         Line("{any}Total training steps: {max_iters}", header=True),

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from stepwatch.bounds import LOSS, within
-from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import Records
@@ -156,10 +155,5 @@ def _first(summary: Mapping[str, object], names: tuple[str, ...]) -> float | Non
 
 READER = Reader(
     name="wandb", timing=Timing.CUMULATIVE, holds=BOTH,
-    about=Message(
-        "Of a run directory, the console output in the trainer's own format, with the settings and the card that are "
-        "kept beside it. Of a summary alone, the mean over the whole run, with all that ran in it."
-    ),
-    example='{"_step": 50, "_timestamp": 1745377456.2, "_runtime": 610.4, "train/global_step": 500, "train/loss": 3.1}',
     sniff=sniff, parse=parse, finish=finish,
 )  # fmt: skip

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.history import History, add_history, keep_rows, planned_epochs, settings_text
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tensorboard import Events
@@ -150,12 +149,6 @@ def facts_of(recorded: Recorded) -> list[Fact]:
 
 READER = Reader(
     name="wandb-file", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
-    about=Message(
-        "From the history in the file run-….wandb: the mean of the steps between two moments at which the training "
-        "loss was logged, without the evaluations between them. Where the history tells of no steps, the console "
-        "output in it."
-    ),
-    example="(binary: run-20260114_101500-k2m4x7pa/run-k2m4x7pa.wandb)",
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

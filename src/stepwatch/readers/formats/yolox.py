@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import NOTHING
@@ -70,15 +69,6 @@ FORMAT = _Yolox(
     name="yolox",
     timing=Timing.SPANS_LOG_INTERVAL,
     holds=NOTHING,
-    about=Message(
-        "The mean of the iterations since the previous line, with the loading of their data. Evaluations and "
-        "checkpoints are outside: the clock of the lines shows them."
-    ),
-    example="""\
-2025-03-02 10:14:50 | INFO     | yolox.core.trainer:261 - epoch: 1/300, iter: 10/755, mem: 5578Mb, iter_time: 0.291s, \
-data_time: 0.001s, total_loss: 25.1, iou_loss: 2.4, l1_loss: 0.0, lr: 2.193e-07, size: 640, ETA: 18:06:13
-2025-03-02 10:14:53 | INFO     | yolox.core.trainer:261 - epoch: 1/300, iter: 20/755, mem: 5578Mb, iter_time: 0.288s, \
-data_time: 0.001s, total_loss: 21.7, iou_loss: 2.3, l1_loss: 0.0, lr: 8.772e-07, size: 640, ETA: 18:03:51""",
     iterations=(_STEP,),
     settings=(
         Line("{any}start train epoch{epoch_begun:int}"),

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwatch.messages import Message
 from stepwatch.readers.reader import Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
@@ -43,8 +42,6 @@ class LineFormat:
     name: str
     timing: Timing
     holds: frozenset[str]
-    about: Message
-    example: str
     iterations: tuple[Line, ...]
     """Fields: `number`, one of the times or `per_s`, and what else COLUMNS names; `last`. Matched behind the prefix."""
     evaluations: tuple[Line, ...] = ()
@@ -71,8 +68,8 @@ class LineFormat:
 
     def reader(self) -> Reader:
         return Reader(
-            self.name, self.timing, self.holds, self.about, self.example, self.sniff, self.parse, self.finish,
-            traits=self.traits, untimed=self.untimed,
+            self.name, self.timing, self.holds, self.sniff, self.parse, self.finish, traits=self.traits,
+            untimed=self.untimed,
         )  # fmt: skip
 
     # --- is it this format? -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -97,6 +98,6 @@ def test_cut_lines_are_named() -> None:
 
 
 def test_its_example_is_read() -> None:
-    run = the_run(FORMAT.example)
+    run = the_run(example_of(FORMAT.name))
     assert len(run.iterations) == 2
     assert [e.at for e in run.evaluations] == [250]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
@@ -164,6 +165,6 @@ def test_cut_anywhere_it_is_read_as_far_as_it_goes(cut: int) -> None:
 
 
 def test_the_example_is_read() -> None:
-    assert detect(from_text(READER.example)) == "composer"
-    run = the_run(READER.example)
+    assert detect(from_text(example_of(READER.name))) == "composer"
+    run = the_run(example_of(READER.name))
     assert run.iterations.time_s[0] == pytest.approx(3.995, rel=1e-3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -39,7 +40,7 @@ def the_run(text: str) -> Run:
 
 
 def test_the_example_is_read_and_is_of_this_format() -> None:
-    run = the_run(READER.example)
+    run = the_run(example_of(READER.name))
     assert run.iterations.number.tolist() == [100, 110]
     assert run.iterations.time_s.tolist() == pytest.approx([64 / 91.51733021, 64 / 91.48004417])
     assert run.timing is Timing.SPANS_STEP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
@@ -236,8 +237,8 @@ def test_cut_anywhere_it_is_read_as_far_as_it_goes(cut: int) -> None:
 
 
 def test_the_example_is_read() -> None:
-    assert detect(from_text(READER.example)) == "keras"
-    assert len(the_run(READER.example).evaluations) == 2
+    assert detect(from_text(example_of(READER.name))) == "keras"
+    assert len(the_run(example_of(READER.name)).evaluations) == 2
 
 
 SAMPLES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -146,7 +147,7 @@ def test_a_run_that_failed_at_once_says_so() -> None:
 
 
 def test_its_example_is_read() -> None:
-    run = the_run(FORMAT.example)
+    run = the_run(example_of(FORMAT.name))
     assert len(run.iterations) == 2
     assert len(run.evaluations) == 1
     assert [save.at for save in run.checkpoints] == [5000]

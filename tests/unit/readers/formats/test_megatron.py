@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
@@ -54,7 +55,7 @@ def the_run(text: str) -> Run:
 
 
 def test_the_example_is_read_and_is_of_this_format() -> None:
-    run = the_run(READER.example)
+    run = the_run(example_of(READER.name))
     assert run.iterations.number.tolist() == [1000, 1010]
     assert run.iterations.time_s.tolist() == pytest.approx([1.2046, 1.2039])
     assert run.iterations.loss.tolist() == [2.811904, 2.807713]

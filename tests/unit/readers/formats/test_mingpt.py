@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
@@ -67,5 +68,5 @@ def test_a_near_miss_is_shown() -> None:
 
 
 def test_the_example_is_read() -> None:
-    assert detect(from_text(READER.example)) == "mingpt"
-    assert len(the_run(READER.example).iterations) == 2
+    assert detect(from_text(example_of(READER.name))) == "mingpt"
+    assert len(the_run(example_of(READER.name)).iterations) == 2

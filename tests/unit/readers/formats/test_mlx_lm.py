@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
@@ -124,6 +125,6 @@ def test_a_near_miss_is_shown() -> None:
 
 
 def test_the_example_is_read() -> None:
-    assert detect(from_text(READER.example)) == "mlx-lm"
-    run = the_run(READER.example)
+    assert detect(from_text(example_of(READER.name))) == "mlx-lm"
+    run = the_run(example_of(READER.name))
     assert (len(run.iterations), len(run.evaluations), len(run.checkpoints)) == (1, 1, 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -197,7 +198,7 @@ def test_half_a_line_is_named() -> None:
 
 
 def test_its_example_is_read() -> None:
-    run = the_run(FORMAT.example)
+    run = the_run(example_of(FORMAT.name))
     assert run.iterations.time_s.round(6).tolist() == [0.033, 0.033]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -159,7 +160,7 @@ def test_cut_and_foreign_lines_are_no_steps(line: str) -> None:
 
 
 def test_its_example_is_read() -> None:
-    run = the_run(FORMAT.example)
+    run = the_run(example_of(FORMAT.name))
     assert len(run.iterations) == 2
     assert len(run.evaluations) == 1
 

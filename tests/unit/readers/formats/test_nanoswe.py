@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import read
@@ -58,6 +59,6 @@ def test_half_a_line_is_named() -> None:
 
 
 def test_its_example_is_read() -> None:
-    run = the_run(FORMAT.example)
+    run = the_run(example_of(FORMAT.name))
     assert len(run.iterations) == 2
     assert [save.at for save in run.checkpoints] == [101]

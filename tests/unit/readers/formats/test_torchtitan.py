@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tools.formats_page import example_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
@@ -53,7 +54,7 @@ def times(text: str) -> list[float]:
 
 
 def test_the_example_is_read_and_is_of_this_format() -> None:
-    run = the_run(READER.example)
+    run = the_run(example_of(READER.name))
     assert run.iterations.number.tolist() == [1000, 1010, 1020]
     assert run.iterations.time_s.tolist() == pytest.approx([0.674, 0.674, 0.674], rel=0.01)
     assert [(save.at, save.took_s) for save in run.checkpoints] == [(1000, 4.52)]

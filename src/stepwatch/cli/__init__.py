@@ -10,13 +10,22 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-from stepwatch.cli.help import LANGUAGE, Command, Option, described, language_among, language_of, option, placeholders
+from stepwatch.cli.help import (
+    LANGUAGE,
+    Command,
+    Context,
+    Option,
+    described,
+    language_among,
+    language_of,
+    option,
+    placeholders,
+)
 from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.messages import Message
@@ -75,8 +84,20 @@ def no_such_option(name: str, command: click.Context, settings: Iterable[str] = 
     return UsageError(Message("there is no option “{name:word}”", {"name": name}), remedy)
 
 
+class _Context(Context):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *where: Any) -> bool | None:
+        """`stepwatch … | head` has all it wants; to click that is a failure."""
+        done = super().__exit__(kind, error, *where)
+        if isinstance(error, BrokenPipeError):
+            drop_output()
+            raise click.exceptions.Exit(0)
+        return done
+
+
 class _Commands(Command, click.Group):
     """Loads a command when it is named; `stepwatch train.log` means `stepwatch explain train.log`."""
+
+    context_class = _Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -113,14 +134,6 @@ class _Commands(Command, click.Group):
         with formatter.section(say(Message("Commands:"), language)):
             formatter.write_dl([(name, say(summary, language)) for name, summary in COMMANDS.items()])
 
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _readers_may_leave():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with _readers_may_leave():
-            return super().invoke(ctx)
-
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
         # Only these need threads of linear algebra, and starting them takes longer than most answers.
         if not _KEEP_THREADS & set(sys.argv[1:2]):
@@ -129,7 +142,8 @@ class _Commands(Command, click.Group):
         # are searched for after more new objects than a short answer makes, which are some megabytes.
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)
-        _replace_closed_streams()
+        if sys.stdout is None or sys.stderr is None:
+            _replace_closed_streams()
         debugging = bool(os.environ.get(DEBUG))
         asked = language_among(sys.argv[1:] if args is None else args)
         try:
@@ -181,16 +195,6 @@ def drop_output() -> None:
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until then
 
 
-@contextmanager
-def _readers_may_leave() -> Iterator[None]:
-    """`stepwatch … | head` has all it wants; to click that is a failure."""
-    try:
-        yield
-    except BrokenPipeError:
-        drop_output()
-        raise click.exceptions.Exit(0) from None
-
-
 class _Closed(io.TextIOBase):
     """A standard output that was closed before the start: Python has None for it, and loses an answer silently."""
 
@@ -232,12 +236,14 @@ def _last_words(error: Exception) -> Notice:
 
 
 @described(
-    Message("A stopwatch for training steps."),
-    Message(
-        "Reads the log of a training run and explains why some iterations are slow, what evaluations and "
-        "checkpoints cost, how fast the run really is on your card, where the time went and when it will end."
+    texts=(
+        Message("A stopwatch for training steps."),
+        Message(
+            "Reads the log of a training run and explains why some iterations are slow, what evaluations and "
+            "checkpoints cost, how fast the run really is on your card, where the time went and when it will end."
+        ),
+        Message("`stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input."),
     ),
-    Message("`stepwatch LOG` is short for `stepwatch explain LOG`; `-` or a pipe reads standard input."),
     cls=_Commands,
 )
 @click.version_option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -24,18 +25,20 @@ from stepwatch.messages import Message
 
 
 @described(
-    Message("Advise what to change: what each change saves, as an interval, and what it costs."),
-    Message(
-        "For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. "
-        "Changes that save less than a minute or 1 % of the run are not listed. With neither log nor "
-        "config it recommends a complete config for the given card and shape: micro-batch, "
-        "accumulation, dtype, compilation, evaluations and checkpoints. --set mtbf_hours=24 says how "
-        "often the machine fails."
+    texts=(
+        Message("Advise what to change: what each change saves, as an interval, and what it costs."),
+        Message(
+            "For a LOG it uses the costs measured there; for a CONFIG.py, before the run, estimates. "
+            "Changes that save less than a minute or 1 % of the run are not listed. With neither log nor "
+            "config it recommends a complete config for the given card and shape: micro-batch, "
+            "accumulation, dtype, compilation, evaluations and checkpoints. --set mtbf_hours=24 says how "
+            "often the machine fails."
+        ),
     ),
+    options=options_of("advise", "terminal", "md", "json", "html"),
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[LOG | CONFIG.py | -] [--KEY=VALUE]...")
-@options_of("advise", "terminal", "md", "json", "html")
 def command(
     arguments: tuple[str, ...],
     settings: tuple[str, ...],
@@ -56,7 +59,8 @@ def command(
             Message("pass the config of a log with --config FILE.py"),
         )
     logs = [name for name in files if not name.lower().endswith(".py")]
-    ask_for_paste(logs, lang)
+    if "-" in logs:
+        ask_for_paste(lang)
     configs = [config] if config is not None and not files else [name for name in files if name not in logs]
     request = AdviseRequest(
         log=logs[0] if logs else None,
@@ -65,6 +69,6 @@ def command(
         vocabulary=vocabulary_near(configs),
         **asked,
     )
-    with knowing(history):
+    with knowing(history) if history is not None else nullcontext():
         report = advise(request)
     deliver(report, lang, form, output)

@@ -14,13 +14,16 @@ from stepwatch.messages import Message
 
 
 @described(
-    Message("Measure this machine, in about a minute."),
-    Message(
-        "Matrix products by dtype, memory, launches, the parts of a training step, torch.save in the "
-        "directory where checkpoints go, torch.compile. The figures are kept in the user's config directory, "
-        "in calibration.json; `--gpu this` in estimate, advise and explain then uses them. Measure while the "
-        "machine is idle."
+    texts=(
+        Message("Measure this machine, in about a minute."),
+        Message(
+            "Matrix products by dtype, memory, launches, the parts of a training step, torch.save in the "
+            "directory where checkpoints go, torch.compile. The figures are kept in the user's config directory, "
+            "in calibration.json; `--gpu this` in estimate, advise and explain then uses them. Measure while the "
+            "machine is idle."
+        ),
     ),
+    options=options_of("calibrate", "terminal", "json"),
 )
 @option(
     "--device",
@@ -35,7 +38,6 @@ from stepwatch.messages import Message
     help=Message("Where checkpoints will be written (default: the current directory)."),
 )
 @option("--no-compile", is_flag=True, help=Message("Skip torch.compile, which takes longest."))
-@options_of("calibrate", "terminal", "json")
 def command(device: str | None, directory: str, no_compile: bool, lang: str, form: str, output: str | None) -> None:
     with needing_torch(Message("to measure this machine, stepwatch needs PyTorch")):
         from stepwatch.trainer.measuring import calibrate

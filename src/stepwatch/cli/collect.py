@@ -16,13 +16,16 @@ from stepwatch.units import MEGA
 
 
 @described(
-    Message("Read every log below WHERE into STORE."),
-    Message(
-        "WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of "
-        "`stepwatch run`, the recorder, W&B, MLflow, TensorBoard and trackio count too. Logs are read "
-        "again only if they have changed. Unreadable ones are listed in the table `failures` and do "
-        "not affect the others. Then run: stepwatch fleet STORE"
+    texts=(
+        Message("Read every log below WHERE into STORE."),
+        Message(
+            "WHERE is a directory, a glob, an address such as s3://bucket/runs, or an archive; runs of "
+            "`stepwatch run`, the recorder, W&B, MLflow, TensorBoard and trackio count too. Logs are read "
+            "again only if they have changed. Unreadable ones are listed in the table `failures` and do "
+            "not affect the others. Then run: stepwatch fleet STORE"
+        ),
     ),
+    options=options_of("collect"),
 )
 @click.argument("places", nargs=-1, required=True, metavar="WHERE...")
 @option(
@@ -45,7 +48,6 @@ from stepwatch.units import MEGA
     default=800,
     help=Message("Memory limit for one log, in MB."),
 )
-@options_of("collect")
 def command(lang: str, memory_limit: int, **asked: Any) -> None:
     with needing_fleet():
         from stepwatch.fleet.collect import CollectRequest, Progress, collect

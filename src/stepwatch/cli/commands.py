@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,64 +12,57 @@ import click
 from click.core import ParameterSource
 
 from stepwatch.cli import complain, drop_output, no_such_option
-from stepwatch.cli.help import option
+from stepwatch.cli.help import Option
 from stepwatch.errors import InputError, UnknownGpu, UnreadableInput, UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
-from stepwatch.options import COMMAND_LINE, OPTIONS, Option
+from stepwatch.options import COMMAND_LINE, OPTIONS
 from stepwatch.platforms import quoted
 from stepwatch.presenters import Typed, View, render, text_of
 from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
+    from stepwatch.options import Option as Row
     from stepwatch.presenters import Answer
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-
-def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> Decorator:
+def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> list[Option]:
     """The options that the table gives to a command; --format with its short forms, and -o, where it has an answer."""
     options = [_option(OPTIONS[name], command) for name in COMMAND_LINE[command]]
     if charts:
         text = Message("The chart that --format png draws (default: {name:word}).", {"name": charts[0]})
-        options.append(option("--chart", type=click.Choice(charts), help=text))
+        options.append(Option(["--chart"], type=click.Choice(charts), help=text))
     if forms:
         text = Message("Form of the answer.")
-        options.append(option("--format", "form", type=click.Choice(forms), default=forms[0], help=text))
+        options.append(Option(["--format", "form"], type=click.Choice(forms), default=forms[0], help=text))
         for name in forms[1:]:
             text = Message("Short for --format {name:word}.", {"name": name})
-            options.append(option(f"--{name}", "form", flag_value=name, help=text))
+            options.append(Option([f"--{name}", "form"], flag_value=name, help=text))
+        text = Message("Write to a file instead of the screen.")
         options.append(
-            option(
-                "-o",
-                "--output",
+            Option(
+                ["-o", "--output"],
                 metavar="FILE",
-                callback=lambda context, _, value: None if value == "-" else value,
-                help=Message("Write to a file instead of the screen."),
+                callback=lambda _, __, value: None if value == "-" else value,
+                help=text,
             )
         )
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for add in reversed(options):
-            function = add(function)
-        return function
-
-    return decorate
+    return options
 
 
-def _option(row: Option, command: str) -> Decorator:
-    flag = row.flag or "--" + row.name.replace("_", "-")
+def _option(row: Row, command: str) -> Option:
+    names = [row.flag or "--" + row.name.replace("_", "-"), row.name]
     text = row.help[command] if isinstance(row.help, Mapping) else row.help
+    assert text is not None, f"{row.name} is no option of the command line"
     if row.kind is bool:
-        return option(flag, row.name, is_flag=True, help=text)
+        return Option(names, is_flag=True, help=text)
     kind: click.Choice[str] | click.IntRange | None = click.Choice(row.choices) if row.choices else None
     for_each_run = command == "compare" and row.for_each_run
     if row.kind is int and not for_each_run:
         kind = click.IntRange(1, row.most)
-    return option(
-        flag,
-        row.name,
+    return Option(
+        names,
         type=kind,
         metavar=row.metavar,
         multiple=row.repeated or for_each_run,
@@ -81,11 +74,8 @@ def _option(row: Option, command: str) -> Decorator:
 
 
 @contextmanager
-def knowing(store: str | None) -> Iterator[None]:
-    """Meanwhile estimates learn from the runs of a store, where one is named."""
-    if store is None:
-        yield
-        return
+def knowing(store: str) -> Iterator[None]:
+    """Meanwhile estimates learn from the runs of a store."""
     with needing_fleet():
         from stepwatch.fleet.store import learning_from_store
     with learning_from_store(store):
@@ -152,9 +142,9 @@ def check_count(gpus: int | None) -> None:
         )
 
 
-def ask_for_paste(logs: Sequence[str], language: str) -> None:
+def ask_for_paste(language: str) -> None:
     """Whoever names no log, alone at a terminal, should know that it is waited for."""
-    if "-" in logs and sys.stdin is not None and sys.stdin.isatty():
+    if sys.stdin is not None and sys.stdin.isatty():
         end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
         click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
 
@@ -183,7 +173,8 @@ def checked_output(
 
 def deliver(answer: Answer, language: str, form: str, output: str | None, **shown: Any) -> None:
     """The answer in its form, after the notices that it has."""
-    complain(getattr(answer, "notices", ()), language)
+    if notices := getattr(answer, "notices", ()):
+        complain(notices, language)
     view = View(colour=None if output is None else False, **shown)
     if form == "png":
         write([render(answer, form, language, view)], output, language)

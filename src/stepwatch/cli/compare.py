@@ -17,17 +17,19 @@ from stepwatch.presenters import COMPARISON_CHARTS
 
 
 @described(
-    Message("Compare two runs: A, the older, with B."),
-    Message(
-        "Shows whether their step times differ by more than noise, what changed in settings, card and "
-        "parts, and why, as far as the logs show it. Runs of different batch sizes are compared by "
-        "the time per token. For CI, --fail-over gives exit code 3 if B is definitely slower, and by "
-        "more than that."
+    texts=(
+        Message("Compare two runs: A, the older, with B."),
+        Message(
+            "Shows whether their step times differ by more than noise, what changed in settings, card and "
+            "parts, and why, as far as the logs show it. Runs of different batch sizes are compared by "
+            "the time per token. For CI, --fail-over gives exit code 3 if B is definitely slower, and by "
+            "more than that."
+        ),
+        Message("The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2."),
     ),
-    Message("The first five options apply to both runs, or to one: --gpu A:4070 --gpu B:4090, --run B:2."),
+    options=options_of("compare", "terminal", "md", "json", "html", "png", charts=COMPARISON_CHARTS),
 )
 @click.argument("logs", nargs=-1, metavar="A B")
-@options_of("compare", "terminal", "md", "json", "html", "png", charts=COMPARISON_CHARTS)
 def command(
     logs: tuple[str, ...],
     fail_over: str | None,
@@ -52,7 +54,8 @@ def command(
         raise UsageError(
             Message("standard input can be one of the two logs, not both"), Message("name a file for the other")
         )
-    ask_for_paste(logs, lang)
+    if "-" in logs:
+        ask_for_paste(lang)
     before, after = (_request(log, side, for_runs) for log, side in zip(logs, SIDES, strict=True))
     found = compare(before, after, fail_over)
     deliver(found, lang, form, output, chart=chart)

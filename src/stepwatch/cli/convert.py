@@ -12,17 +12,19 @@ from stepwatch.messages import Message
 
 
 @described(
-    Message(
-        "Convert a checkpoint: to one file, like nanoGPT's ckpt.pt, or to a directory, like that of several ranks."
+    texts=(
+        Message(
+            "Convert a checkpoint: to one file, like nanoGPT's ckpt.pt, or to a directory, like that of several ranks."
+        ),
+        Message(
+            "FROM is a checkpoint, or the out_dir of a training run, whose newest checkpoint is used. TO "
+            "is a file if it ends in .pt, otherwise a directory."
+        ),
     ),
-    Message(
-        "FROM is a checkpoint, or the out_dir of a training run, whose newest checkpoint is used. TO "
-        "is a file if it ends in .pt, otherwise a directory."
-    ),
+    options=options_of("convert"),
 )
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@options_of("convert")
 def command(source: str, target: str, lang: str) -> None:
     with needing_torch(Message("to convert, stepwatch needs PyTorch")):
         import torch  # noqa: F401

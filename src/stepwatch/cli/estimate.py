@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,20 @@ from stepwatch.trainer.hostile import Refused, plain
 
 
 @described(
-    Message("Estimate how long a config will take on a card, before the run."),
-    Message(
-        "Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether "
-        "it fits: each as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose "
-        "header shows the settings. Missing settings are nanoGPT's defaults, and the answer names them. "
-        "Settings may be given as train.py takes them: --batch_size=8. --claim checks whether a promised "
-        "figure is possible; exit code 3 if it is not."
+    texts=(
+        Message("Estimate how long a config will take on a card, before the run."),
+        Message(
+            "Time per iteration, evaluation and checkpoint, compilation, total, tokens/s, MFU, memory and whether "
+            "it fits: each as an interval. CONFIG.py is a nanoGPT config (read, never executed) or a log whose "
+            "header shows the settings. Missing settings are nanoGPT's defaults, and the answer names them. "
+            "Settings may be given as train.py takes them: --batch_size=8. --claim checks whether a promised "
+            "figure is possible; exit code 3 if it is not."
+        ),
     ),
+    options=options_of("estimate", "terminal", "md", "json", "html", "png", charts=PLAN_CHARTS),
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py] [--KEY=VALUE]...")
-@options_of("estimate", "terminal", "md", "json", "html", "png", charts=PLAN_CHARTS)
 def command(
     arguments: tuple[str, ...],
     settings: tuple[str, ...],
@@ -54,7 +57,7 @@ def command(
     request = EstimateRequest(
         config=files[0] if files else None, settings=(*own, *settings), vocabulary=vocabulary_near(files), **asked
     )
-    with knowing(history):
+    with knowing(history) if history is not None else nullcontext():
         report = estimate(request)
     deliver(report, lang, form, output, why=why, chart=chart)
     if report.plan.claim is not None and report.plan.claim.verdict == "impossible":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -16,17 +17,19 @@ from stepwatch.presenters import CHARTS
 
 
 @described(
-    Message("Explain the log of a training run."),
-    Message(
-        "Shows why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation "
-        "cost, how fast the run is on your card, where the time went and when it will end. Reads files "
-        "(plain, gz, xz, bz2 or zst), directories, `-` or a pipe; alone on a terminal it waits for a pasted "
-        "log."
+    texts=(
+        Message("Explain the log of a training run."),
+        Message(
+            "Shows why some iterations are slow, what a step, an evaluation, a checkpoint and the compilation "
+            "cost, how fast the run is on your card, where the time went and when it will end. Reads files "
+            "(plain, gz, xz, bz2 or zst), directories, `-` or a pipe; alone on a terminal it waits for a pasted "
+            "log."
+        ),
+        Message("Formats: {names:list}.", {"names": ", ".join(KNOWN_FORMATS)}),
     ),
-    Message("Formats: {names:list}.", {"names": ", ".join(KNOWN_FORMATS)}),
+    options=options_of("explain", "terminal", "md", "json", "html", "png", charts=CHARTS),
 )
 @click.argument("logs", nargs=-1, metavar="[LOG]...")
-@options_of("explain", "terminal", "md", "json", "html", "png", charts=CHARTS)
 def command(
     logs: tuple[str, ...],
     lang: str,
@@ -41,8 +44,9 @@ def command(
     **asked: Any,
 ) -> None:
     logs, output = checked_output(logs or ("-",), form, output, chart)
-    ask_for_paste(logs, lang)
-    with knowing(history):
+    if "-" in logs:
+        ask_for_paste(lang)
+    with knowing(history) if history is not None else nullcontext():
         report = explain(ExplainRequest(logs=logs, **asked))
     deliver(
         report,

@@ -13,12 +13,15 @@ from stepwatch.messages import Message
 
 
 @described(
-    Message("Query all runs in a STORE made by `stepwatch collect`."),
-    Message(
-        "Where the GPU hours went, and the work repeated after restarts; the changes that save most; "
-        "nodes, cards, days and runs that are slower than comparable ones; jobs with their restarts; "
-        "failures; the speed of the cards, scaling, and the accuracy of forecasts."
+    texts=(
+        Message("Query all runs in a STORE made by `stepwatch collect`."),
+        Message(
+            "Where the GPU hours went, and the work repeated after restarts; the changes that save most; "
+            "nodes, cards, days and runs that are slower than comparable ones; jobs with their restarts; "
+            "failures; the speed of the cards, scaling, and the accuracy of forecasts."
+        ),
     ),
+    options=options_of("fleet", "terminal", "md", "json", "html"),
 )
 @click.argument("store")
 @option("--where", metavar="SQL", help=Message("Only these runs: \"gpu like '%4090%' and world_size = 8\"."))
@@ -30,7 +33,6 @@ from stepwatch.messages import Message
     show_default=False,
     help=Message("A table grouped by columns of the runs: card,project,node."),
 )
-@options_of("fleet", "terminal", "md", "json", "html")
 def command(
     store: str,
     where: str | None,

@@ -11,14 +11,16 @@ from stepwatch.messages import Message
 
 
 @described(
-    Message("List the cards in the catalogue, or show one."),
-    Message(
-        'NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX '
-        '4070 Laptop GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.'
+    texts=(
+        Message("List the cards in the catalogue, or show one."),
+        Message(
+            'NAME is what people type or what the driver reports: 4070, rtx4090, a100-80gb, "NVIDIA GeForce RTX '
+            '4070 Laptop GPU". The peaks are dense, without sparsity, and accumulate in fp32, as training does.'
+        ),
     ),
+    options=options_of("gpus", "terminal", "md", "json"),
 )
 @click.argument("name", required=False)
-@options_of("gpus", "terminal", "md", "json")
 def command(name: str | None, lang: str, form: str, output: str | None) -> None:
     found = cards(name)
     answer = found if name is None else found[0]

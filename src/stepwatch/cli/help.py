@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -77,7 +77,7 @@ class Formatter(click.HelpFormatter):
                 self.write(f"{begin}{'':{first}}{line}\n")
 
 
-class _Context(click.Context):
+class Context(click.Context):
     formatter_class = Formatter
 
 
@@ -143,12 +143,15 @@ def _demand(name: str, kind: click.ParamType[Any]) -> Message:
 class Command(click.Command):
     """Help from Messages, a paragraph each."""
 
-    context_class = _Context
+    context_class = Context
     allow_extra_args = True  # here they are refused in words
 
-    def __init__(self, *declared: Any, texts: tuple[Message, ...], **attributes: Any) -> None:
+    def __init__(
+        self, *declared: Any, texts: tuple[Message, ...], options: Sequence[Option] = (), **attributes: Any
+    ) -> None:
         super().__init__(*declared, **attributes | {"help": texts[0].key, "add_help_option": False})
         self.texts = texts
+        self.params += options
         click.help_option("-h", "--help", cls=Option, help=Message("Show this message and exit."))(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -187,10 +190,4 @@ class Command(click.Command):
 
 
 option = partial(click.option, cls=Option)
-
-
-def described(
-    *texts: Message, cls: type[Command] = Command, **attributes: Any
-) -> Callable[[Callable[..., Any]], Command]:
-    """A command whose help these paragraphs are."""
-    return click.command(cls=cls, texts=texts, **attributes)
+described = partial(click.command, cls=Command)

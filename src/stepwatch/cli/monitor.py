@@ -19,12 +19,15 @@ from stepwatch.sampler.host import runs
 
 
 @described(
-    Message("Sample this machine during a training run that is already going."),
-    Message(
-        "Samples cards, processors, memory, disk and network, and with --pid the processes of the "
-        "training. Ends with that process or with Ctrl-C. `stepwatch explain LOG --samples FILE` then "
-        "uses the samples to explain the log."
+    texts=(
+        Message("Sample this machine during a training run that is already going."),
+        Message(
+            "Samples cards, processors, memory, disk and network, and with --pid the processes of the "
+            "training. Ends with that process or with Ctrl-C. `stepwatch explain LOG --samples FILE` then "
+            "uses the samples to explain the log."
+        ),
     ),
+    options=options_of("monitor"),
 )
 @option(
     "-o",
@@ -40,7 +43,6 @@ from stepwatch.sampler.host import runs
     help=Message("The process of the training; its children are included."),
 )
 @interval_option
-@options_of("monitor")
 def command(output: str, pid: int | None, interval: float, lang: str) -> None:
     if pid is not None and not runs(pid):
         raise InputError(Message("there is no process {pid:word}", {"pid": pid}))

@@ -16,21 +16,23 @@ from stepwatch.trainer.tokenizing import KINDS, Prepared, prepare
 
 
 @described(
-    Message("Turn a text into training data: train.bin, val.bin and meta.pkl, as for nanoGPT."),
-    Message(
-        "Characters (char) work for any UTF-8 text, bytes (byte) for any file; gpt2 needs the package "
-        "tiktoken. The end of the text is used for validation."
+    texts=(
+        Message("Turn a text into training data: train.bin, val.bin and meta.pkl, as for nanoGPT."),
+        Message(
+            "Characters (char) work for any UTF-8 text, bytes (byte) for any file; gpt2 needs the package "
+            "tiktoken. The end of the text is used for validation."
+        ),
+        Message(
+            "A directory of Parquet files with a column text, such as nanochat's shards, is read as "
+            "documents; the last file is used for validation."
+        ),
     ),
-    Message(
-        "A directory of Parquet files with a column text, such as nanochat's shards, is read as "
-        "documents; the last file is used for validation."
-    ),
+    options=options_of("prepare"),
 )
 @click.argument("text", metavar="FILE.txt")
 @option("--out", metavar="DIR", help=Message("Where to write the data (default: data/ and the name of the file)."))
 @option("--tokens", type=click.Choice(KINDS), default="char", help=Message("What a token is."))
 @option("--val", type=float, metavar="SHARE", default=0.1, help=Message("Share of the text used for validation."))
-@options_of("prepare")
 def command(text: str, out: str | None, tokens: str, val: float, lang: str) -> None:
     source = Path(text)
     prepared = prepare(source, Path(out) if out is not None else Path("data") / source.stem, kind=tokens, val=val)

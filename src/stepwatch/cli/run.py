@@ -50,13 +50,16 @@ print(json.dumps(found))
 
 
 @described(
-    Message("Start a training run and see what the machine does meanwhile."),
-    Message(
-        "The command runs as it would without stepwatch: its output, its terminal, Ctrl-C and its "
-        "exit code are unchanged, and nothing is loaded into it. Its output and samples of cards, "
-        "processors, memory and disk are saved in a directory that `stepwatch explain` reads. The "
-        "report at the end goes to standard error."
+    texts=(
+        Message("Start a training run and see what the machine does meanwhile."),
+        Message(
+            "The command runs as it would without stepwatch: its output, its terminal, Ctrl-C and its "
+            "exit code are unchanged, and nothing is loaded into it. Its output and samples of cards, "
+            "processors, memory and disk are saved in a directory that `stepwatch explain` reads. The "
+            "report at the end goes to standard error."
+        ),
     ),
+    options=options_of("run"),
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
@@ -79,7 +82,6 @@ print(json.dumps(found))
     help=Message("Port of that page (default: any free one)."),
 )
 @option("--quiet", is_flag=True, help=Message("No report at the end."))
-@options_of("run")
 def command(
     words: tuple[str, ...],
     output: str | None,

@@ -18,11 +18,14 @@ END = "---------------"
 
 
 @described(
-    Message("Let a trained model continue a text, like nanoGPT's sample.py."),
-    Message(
-        "Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is "
-        "generated. The same seed gives the same tokens as nanoGPT."
+    texts=(
+        Message("Let a trained model continue a text, like nanoGPT's sample.py."),
+        Message(
+            "Reads the checkpoints of `stepwatch train` and of nanoGPT. The text appears as it is "
+            "generated. The same seed gives the same tokens as nanoGPT."
+        ),
     ),
+    options=options_of("sample"),
 )
 @click.argument("checkpoint", metavar="[CKPT]", required=False)
 @option("--out_dir", metavar="DIR", default="out", help=Message("The directory of the checkpoint, or its file."))
@@ -61,7 +64,6 @@ END = "---------------"
 @option("--seed", type=int, metavar="N", default=1337, help=Message("The same seed gives the same text."))
 @option("--device", metavar="NAME", help=Message("cpu, cuda, mps (default: the best available)."))
 @option("--dataset", metavar="NAME", help=Message("The data whose vocabulary is used (default: the checkpoint's)."))
-@options_of("sample")
 def command(
     checkpoint: str | None,
     out_dir: str,

@@ -29,12 +29,15 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
 
 
 @described(
-    Message("Serve the page: paste a log or drop a file, get the report."),
-    Message(
-        "Also estimates a config, watches a growing log in a directory given by --allow, and has an "
-        "API: see /api/openapi.json. Listens on this machine only; any other --host needs a --token. "
-        "Nothing that is pasted is stored or sent anywhere. Press Ctrl-C to stop."
+    texts=(
+        Message("Serve the page: paste a log or drop a file, get the report."),
+        Message(
+            "Also estimates a config, watches a growing log in a directory given by --allow, and has an "
+            "API: see /api/openapi.json. Listens on this machine only; any other --host needs a --token. "
+            "Nothing that is pasted is stored or sent anywhere. Press Ctrl-C to stop."
+        ),
     ),
+    options=options_of("serve"),
 )
 @option(
     "--host",
@@ -68,7 +71,6 @@ from stepwatch.web.limits import SHORTEST_TOKEN, ServerOptions, give_large_block
 )
 @option("--store", metavar="STORE", help=Message("Also show the runs in a store of `stepwatch collect`."))
 @click.option("--pid", type=click.IntRange(1), hidden=True)  # ends with this process
-@options_of("serve")
 def command(
     host: str,
     port: int,

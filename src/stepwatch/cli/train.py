@@ -45,19 +45,21 @@ class _WithSettings(Command):
 
 
 @described(
-    Message("Train a GPT as nanoGPT does, with the time of every part on a separate line."),
-    Message(
-        "Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes "
-        "nanoGPT's log, its checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it "
-        "trains on all ranks: torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py"
+    texts=(
+        Message("Train a GPT as nanoGPT does, with the time of every part on a separate line."),
+        Message(
+            "Takes nanoGPT's config files (read, never executed), flags, data and checkpoints, and writes "
+            "nanoGPT's log, its checkpoint and run.jsonl, which `stepwatch explain` reads. Under torchrun it "
+            "trains on all ranks: torchrun --nproc_per_node=2 -m stepwatch train CONFIG.py"
+        ),
     ),
+    options=options_of("train"),
     cls=_WithSettings,
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG.py | --KEY=VALUE]...")
 @option("--dry-run", is_flag=True, help=Message("Only show how long it will take and whether it fits; start nothing."))
 @option("--samples", is_flag=True, help=Message("Also sample the machine, to run.samples.csv next to run.jsonl."))
-@options_of("train")
 def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str) -> None:
     started = time.time()
     with _without_collector():

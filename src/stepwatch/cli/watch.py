@@ -45,22 +45,24 @@ if TYPE_CHECKING:
 
 
 @described(
-    Message("Watch a run in progress."),
-    Message(
-        "Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows the progress "
-        "and when the run will end, its speed compared with normal and with the card, when the next "
-        "evaluation is due, and stalls, crashes and a loss that is not a number as they happen. The "
-        "log may not exist yet, be truncated or be replaced. Ends with the report when the run or the "
-        "pipe ends, or on Ctrl-C; exit code 3 if the run crashed or diverged."
+    texts=(
+        Message("Watch a run in progress."),
+        Message(
+            "Follows a growing log, or a pipe: python train.py … | stepwatch watch -. Shows the progress "
+            "and when the run will end, its speed compared with normal and with the card, when the next "
+            "evaluation is due, and stalls, crashes and a loss that is not a number as they happen. The "
+            "log may not exist yet, be truncated or be replaced. Ends with the report when the run or the "
+            "pipe ends, or on Ctrl-C; exit code 3 if the run crashed or diverged."
+        ),
+        Message(
+            "The commands of --on-stall and similar options run without a shell, with STEPWATCH_EVENT, "
+            "STEPWATCH_LOG, STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and "
+            "STEPWATCH_ETA_S in their environment."
+        ),
     ),
-    Message(
-        "The commands of --on-stall and similar options run without a shell, with STEPWATCH_EVENT, "
-        "STEPWATCH_LOG, STEPWATCH_ITERATION, STEPWATCH_LINE, STEPWATCH_TIME_S, STEPWATCH_RATIO and "
-        "STEPWATCH_ETA_S in their environment."
-    ),
+    params=options_of("watch"),
 )
 @click.argument("log", default="-", metavar="[LOG]")
-@options_of("watch")
 @option(
     "--tee",
     is_flag=True,

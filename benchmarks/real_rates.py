@@ -20,7 +20,7 @@ from benchmarks.formats import OWN_NOTES, WANTED_BYTES_PER_S, around_number, spe
 from stepwatch.errors import InputError
 from stepwatch.readers import read
 from stepwatch.run import Run
-from stepwatch.sources import Source, from_file, is_binary
+from stepwatch.sources import Source, from_file, kind_of
 
 SIZE = 3_000_000
 REPEATS = 3
@@ -113,7 +113,7 @@ def measure(place: Path, names: Collection[str]) -> Iterator[tuple[str, Path, fl
     for path in sorted(place.glob("*/*")):
         try:
             source = from_file(path)
-            runs = read(source) if path.suffix not in (*OWN_NOTES, ".ipynb") and not is_binary(source.text) else ()
+            runs = read(source) if path.suffix not in (*OWN_NOTES, ".ipynb") and kind_of(source.text) is None else ()
         except InputError:
             continue
         if sum(len(run.iterations) for run in runs) < LEAST_ROWS or source.text.count(b"\n") < LEAST_ROWS:

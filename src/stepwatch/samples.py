@@ -1,4 +1,4 @@
-"""What the machine did during a run: figures on one clock, as columns."""
+"""What the machine did during a run: figures on one clock, as columns, and where they are kept."""
 
 from __future__ import annotations
 
@@ -20,6 +20,36 @@ RUN_FILES = (LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE, PARQUET_FILE)
 def beside(log: str) -> str:
     """Where the samples of a log are looked for, and kept by the recorder: `run.samples.csv` of `run.jsonl`."""
     return os.path.splitext(log)[0] + ".samples.csv"
+
+
+def is_run_directory(path: str) -> bool:
+    """Whether `stepwatch run` has made it."""
+    return os.path.isfile(os.path.join(path, LOG_FILE)) and samples_in(path) is not None
+
+
+def log_in(path: str) -> str:
+    """The log of a directory that `stepwatch run` has made, else the path itself."""
+    return os.path.join(path, LOG_FILE) if is_run_directory(path) else path
+
+
+def samples_in(path: str) -> str | None:
+    """Of the directory of a run; its lines where both are there, since those are written up to the end."""
+    files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
+    return next(filter(os.path.isfile, files), None)
+
+
+def samples_of_log(path: str) -> str | None:
+    """Where the samples are that belong to a log, or to the directory of a run."""
+    if os.path.isdir(path):
+        return path if is_run_directory(path) else None
+    if os.path.basename(path) == LOG_FILE and is_run_directory(os.path.dirname(path) or "."):
+        return os.path.dirname(path) or "."
+    return found if os.path.isfile(path) and os.path.isfile(found := beside(path)) else None
+
+
+def files_of_samples(found: str) -> list[str]:
+    """All that is read with them, there or not."""
+    return [os.path.join(found, name) for name in RUN_FILES] if os.path.isdir(found) else [found]
 
 
 MACHINE: Mapping[str, str] = {

@@ -15,7 +15,7 @@ from typing import Any
 from tests import event_files
 from tests.unit.readers.formats import test_wandb_file as wandb_files
 
-from stepwatch.sources import is_event_file, is_wandb_file
+from stepwatch.sources import kind_of
 from tools.fuzz.material import Material
 from tools.fuzz.mutations import LINES_CHANGED, NUMBERS, bytes_changed, excerpt, mutated, same_length
 
@@ -30,9 +30,9 @@ def damaged(material: Material, random: Random) -> bytes:
     if random.random() < 0.5:
         return _packed(mutated(material.log(random), logs, random), random)
     data = random.choice(material.binaries)
-    if is_event_file(data):
+    if kind_of(data) == "events":
         data = _events(_records_of_events(data), random)
-    elif is_wandb_file(data):
+    elif kind_of(data) == "wandb":
         data = _wandb(_records_of_wandb(data), random)
     else:
         data = _notebook(data, logs, random)

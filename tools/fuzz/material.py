@@ -19,7 +19,7 @@ from tests.planted import traceback
 from stepwatch.gpus.calibration import calibration_json
 from stepwatch.readers import READERS
 from stepwatch.samples import CARD, MACHINE, SCHEMA
-from stepwatch.sources import is_event_file, is_wandb_file
+from stepwatch.sources import kind_of
 from tools.formats_page import example_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,7 +106,7 @@ def material(corpus: str | None) -> Material:
 def is_binary(data: bytes) -> bool:
     """Or a notebook, whose lines mean nothing outside of it."""
     notebook = data.lstrip()[:1] == b"{" and b'"cells"' in data and b'"nbformat"' in data
-    return notebook or is_event_file(data) or is_wandb_file(data)
+    return notebook or kind_of(data) in ("events", "wandb")
 
 
 def _own_samples() -> Iterator[bytes]:

@@ -31,9 +31,10 @@ from stepwatch.readers.formats import FORMATS
 from stepwatch.readers.refusals import ConfigGiven, LooksLike
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
 from stepwatch.run import Run, column_of
+from stepwatch.samples import samples_of_log
 from stepwatch.settings import Origin, Settings, Value
 from stepwatch.sources import Source
-from stepwatch.sources.directories import is_collection, samples_of_log
+from stepwatch.sources.directories import is_collection
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, judge
 
@@ -51,12 +52,12 @@ KNOWN_FORMATS = tuple(FORMATS)
 def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
     paths = [log for log in request.logs if isinstance(log, str)]
-    sampled, directories = map(samples_of_log, paths), [path for path in paths if is_collection(path)]
+    directories = [path for path in filter(os.path.isdir, paths) if is_collection(path)]
     known = Known(
         gpu=request.gpu,
         config=request.config,
         settings=request.settings,
-        samples=request.samples or next(filter(None, sampled), None),
+        samples=request.samples or next(filter(None, map(samples_of_log, paths)), None),
         below=next(iter(directories), None),
         price_per_hour=request.price_per_hour,
         price_per_kwh=request.price_per_kwh,

@@ -19,10 +19,11 @@ from fsspec.core import url_to_fs
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 from stepwatch.readers.collection import BINARY, SOURCE_CODE
+from stepwatch.readers.log_files import groups_of, name_of
 from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES
-from stepwatch.sources.directories import BESIDE, EVENTS, OUTPUT, PARTS, RANK, groups_of, name_of
+from stepwatch.sources.directories import BESIDE, EVENTS, OUTPUT, PARTS, RANK
 
 T = TypeVar("T")
 

@@ -32,9 +32,10 @@ from stepwatch.readers.collection import looks_like_log, sniffs_of
 from stepwatch.readers.log_files import Wanted
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
+from stepwatch.samples import samples_of_log
 from stepwatch.settings import KINDS
 from stepwatch.sources.contents import head_of
-from stepwatch.sources.directories import RECORD, samples_of_log
+from stepwatch.sources.directories import RECORD
 from stepwatch.units import DAY_S, Interval
 from stepwatch.verdict import YEARLESS_S
 

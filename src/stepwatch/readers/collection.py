@@ -15,11 +15,11 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import joined_ranks
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.readers.log_files import NEAR, Log, Wanted, joined_pieces, spacing
+from stepwatch.readers.log_files import NEAR, Log, Wanted, groups_of, joined_pieces, spacing, without_ranks
 from stepwatch.run import Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES, samples_of
-from stepwatch.sources.directories import event_files, groups_of, mlflow_files, places_below, wandb_files, without_ranks
+from stepwatch.sources.directories import event_files, mlflow_files, places_below, wandb_files
 
 MOST_FILES = 20_000
 _NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted

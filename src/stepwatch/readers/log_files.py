@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from stepwatch.errors import NoIterations, StepwatchError
+from stepwatch.patterns import Pattern
 from stepwatch.readers.reading import read
 from stepwatch.readers.records import DATED_S
 from stepwatch.run import Run
@@ -22,7 +23,69 @@ from stepwatch.sources import (
     from_pieces,
     plain_file,
 )
-from stepwatch.sources.directories import Name, event_files, groups_of, is_continued, wandb_files
+from stepwatch.sources.contents import head_of
+from stepwatch.sources.directories import RANK, event_files, is_continued, wandb_files
+
+# --- names of the pieces of a rotated log -----------------------------------------------------------------------
+
+
+_DATE = r"\d{4}-?[01]\d-?[0-3]\d(?:[-_T.]?\d\d[-:.]?\d\d(?:[-:.]?\d\d)?)?"
+_INDEX = rf"(?:[.-](?P<date>{_DATE})|\.(?P<number>\d{{1,4}}))"
+_PACKED = r"(?:\.(?:gz|xz|bz2|zst))?"
+_BEHIND = Pattern(rf"(?P<base>.+?){_INDEX}?(?P<suffix>){_PACKED}")
+_BEFORE = Pattern(rf"(?P<base>.+?){_INDEX}(?P<suffix>\.[A-Za-z]{{2,6}}){_PACKED}")
+
+
+class Name(NamedTuple):
+    base: str
+    """What the pieces of a log have in common: the name of its newest."""
+    date: str = ""
+    number: int | None = None
+
+    @property
+    def age(self) -> tuple[bool, str, int]:
+        """Sorts the oldest first: dates rise, numbers fall, and what has neither is the newest."""
+        return not self.date and self.number is None, self.date, -(self.number or 0)
+
+
+def name_of(name: str) -> Name:
+    """By the number or date behind the name, which is usual, else by one before its ending."""
+    behind = _BEHIND.fullmatch(name)
+    found = behind if behind is not None and (behind["date"] or behind["number"]) else _BEFORE.fullmatch(name) or behind
+    if found is None:
+        return Name(name)
+    date = "".join(letter for letter in found["date"] or "" if letter.isdigit())
+    return Name(found["base"] + found["suffix"], date, int(found["number"]) if found["number"] else None)
+
+
+def groups_of(names: Iterable[str]) -> list[list[tuple[Name, str]]]:
+    """Names that may be pieces of one log, the oldest first; whether they are, only their content shows."""
+    known = {name: name_of(name) for name in names}
+    bases = {found.base for name, found in known.items() if name.startswith(found.base)}
+    groups: dict[str, list[tuple[Name, str]]] = {}
+    for name, found in known.items():
+        own = found if name.startswith(found.base) or name not in bases else Name(name)  # a.1.log, beside a.1.log.2
+        groups.setdefault(own.base, []).append((own, name))
+    return [sorted(members, key=lambda member: member[0].age) for members in groups.values()]
+
+
+def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
+    """The names of files, without the records of other ranks, which are read with the one of rank 0."""
+    there = set(names)
+    for name in names:
+        found = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
+        leader = found["stem"] + (found["suffix"] or "") if found is not None else ""
+        try:
+            file = os.path.join(place, leader) if leader in there else ""
+            beside = os.path.isfile(file) and head_of(file, 1024).startswith(RECORD)
+        except (OSError, StepwatchError):  # reported where it is read itself
+            beside = False
+        if not beside:
+            yield name
+
+
+# --- what was named as logs ----------------------------------------------------------------------------------------
+
 
 NEAR = 3  # lines: as many may be lost where a log is cut in two
 

@@ -28,8 +28,7 @@ from stepwatch.sources import (
     Source,
     from_file,
     from_stdin,
-    is_binary,
-    is_wandb_file,
+    kind_of,
 )
 from stepwatch.sources.contents import BLOCK_BYTES, CELL_ENDS, content_of_parts, lines_in
 from stepwatch.sources.directories import is_collection
@@ -113,7 +112,7 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
 
 def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
     """The runs of a text, with what the files beside it show."""
-    if is_wandb_file(source.head(4)) and format_name in (None, "wandb-file"):
+    if kind_of(source.head(64)) == "wandb" and format_name in (None, "wandb-file"):
         return _read_wandb_file(source)
     if not source.beside:
         return _read_text(source, format_name)
@@ -128,7 +127,7 @@ def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]
     # The files of W&B add to the run, or are all there is where the log holds no iteration.
     if detect(source) is None:
         for file in source.beside:
-            if is_wandb_file(file.head(4)):
+            if kind_of(file.head(64)) == "wandb":
                 with suppress(NoIterations):
                     return wandb.completed(_read_wandb_file(file), source.beside)
         source = wandb.with_summary(source)
@@ -229,7 +228,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
             if timed:
                 break
     if timed:
-        alone = format_name is not None or is_binary(source.head(64))
+        alone = format_name is not None or kind_of(source.head(64)) is not None
         return joined_ranks(timed) if alone else _with_another_log(source, timed)
     if any(len(run.iterations) for run in runs):
         raise no_times(runs)
@@ -313,7 +312,7 @@ def read_all(
         if isinstance(only, str):
             only = from_stdin(limit=limit) if only == "-" else from_file(only, limit=limit)
         found = joined_ranks(read(only, log_format, like=like))
-        return Found(runs=found, source=None if only.beside or is_binary(only.head(64)) else only)
+        return Found(runs=found, source=None if only.beside or kind_of(only.head(64)) is not None else only)
     from stepwatch.readers.collection import notices_of, runs_in
     from stepwatch.readers.log_files import Log, Wanted, logs_among
 

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import open_files_limit, opened_to_follow
-from stepwatch.samples import LOG_FILE
+from stepwatch.samples import LOG_FILE, is_run_directory
 from stepwatch.sources.contents import (
     BLOCK_BYTES,
     READ_BYTES,
     content_of,
     content_of_parts,
-    is_binary,
-    is_event_file,
-    is_sqlite,
-    is_wandb_file,
+    kind_of,
     normalise,
     read_bytes,
 )
@@ -32,7 +29,6 @@ from stepwatch.sources.directories import (
     RECORD,
     event_files,
     is_continued,
-    is_run_directory,
     mlflow_files,
     ranks_beside,
     wandb_files,
@@ -53,11 +49,8 @@ __all__ = [
     "from_pieces",
     "from_stdin",
     "from_text",
-    "is_binary",
     "is_cut_json",
-    "is_event_file",
-    "is_sqlite",
-    "is_wandb_file",
+    "kind_of",
     "normalise",
     "place_of_line",
     "plain_file",
@@ -135,7 +128,7 @@ class Source:
             return replace(self, begin=self.begin + begin, end=end)
         place = place_of_line(self.content, begin)
         stop = len(self.content) if end is None else place_of_line(self.content, end - begin, place)
-        return self.holding(self.content[place:stop])
+        return replace(self, content=self.content[place:stop])
 
     def holding(self, text: bytes | Stored) -> Source:
         """The same with another text."""
@@ -269,7 +262,7 @@ def _mlflow_lines(file: str, tag: str, limit: int) -> Iterator[bytes]:
 
 def _events(files: Sequence[str], limit: int) -> bytes | Stored:
     sources = (plain_file(file, limit=limit) for file in files)
-    blocks = (source.blocks() for source in sources if is_event_file(source.head(64)))
+    blocks = (source.blocks() for source in sources if kind_of(source.head(64)) == "events")
     content = content_of_parts(chain.from_iterable(blocks), limit)
     if not content:
         raise IsADirectoryError

@@ -31,12 +31,18 @@ BLOCK_BYTES = 1 << 22
 
 
 _BZIP2 = tuple(b"BZh%d%s" % (level, block) for level in range(1, 10) for block in (b"1AY&SY", b"\x17rE8P\x90"))
-_BEGINNINGS = {"gzip": (b"\x1f\x8b",), "xz": (b"\xfd7zXZ\x00",), "bzip2": _BZIP2, "zstd": (b"\x28\xb5\x2f\xfd",)}
+PACKINGS = {"gzip": (b"\x1f\x8b",), "xz": (b"\xfd7zXZ\x00",), "bzip2": _BZIP2, "zstd": (b"\x28\xb5\x2f\xfd",)}
+RECORDS = {"wandb": (b":W&B",), "sqlite": (b"SQLite format 3\0",), "events": ()}
+"""Files without lines, and how they begin."""
 
 
-def packing_of(head: bytes) -> str | None:
-    """How a file is compressed, by its first bytes; None where it is not."""
-    return next((packing for packing, beginnings in _BEGINNINGS.items() if head.startswith(beginnings)), None)
+def kind_of(head: bytes) -> str | None:
+    """One of PACKINGS or RECORDS, by the first 64 bytes of a file; None for a text."""
+    for kind, beginnings in (PACKINGS | RECORDS).items():
+        if head.startswith(beginnings):
+            return kind
+    # TensorBoard's first record holds a time, and the version.
+    return "events" if head[12:13] == b"\t" and b"brain.Event:" in head[20:64] else None
 
 
 def read_bytes(stream: BinaryIO, limit: int) -> bytes:
@@ -47,7 +53,9 @@ def read_bytes(stream: BinaryIO, limit: int) -> bytes:
 def read_parts(stream: IO[bytes], limit: int) -> Iterator[bytes]:
     """The same piece by piece. Raises TooLarge where it is more than the limit."""
     head = stream.read(MAGIC_BYTES)
-    packing = packing_of(head)
+    packing = kind_of(head)
+    if packing not in PACKINGS:
+        packing = None
     size = stream.seek(0, io.SEEK_END) if packing is None and stream.seekable() else 0
     if size > limit:
         raise too_large(limit)
@@ -87,8 +95,8 @@ def head_of(path: str, size: int) -> bytes:
 
 def _beginning(data: bytes, size: int) -> bytes:
     """The first bytes of what a packed file holds, as far as its own first bytes show; a plain one's are these."""
-    packing = packing_of(data)
-    if packing is None:
+    packing = kind_of(data)
+    if packing is None or packing not in PACKINGS:
         return data
     from stepwatch.sources.packed import parts
 
@@ -109,7 +117,7 @@ def samples_of(path: str, size: int) -> Iterator[bytes]:
         if len(data) < size:
             return
         whole: BinaryIO = stream
-        if packing_of(head) is not None:  # its end cannot be had without all that comes before
+        if kind_of(head) in PACKINGS:  # its end cannot be had without all that comes before
             stream.seek(0)
             whole = io.BytesIO(_beginning(stream.read(8 * size), 64 * size))
         length = whole.seek(0, io.SEEK_END)
@@ -148,42 +156,20 @@ _BAR = Pattern(
 )
 _CONTROLS = bytes(c for c in range(32) if c not in (9, 10))
 _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
-_WANDB, _SQLITE = b":W&B", b"SQLite format 3\0"
 
 
 def normalise(data: bytes) -> bytes:
     """Any bytes that hold a log, as plain lines; files that are no text as they are. Never raises."""
-    if is_binary(data):
+    if kind_of(data) in RECORDS:
         return data
-    data = to_utf8(data)
+    encoding = encoding_of(data)
+    if encoding is not None:
+        data = data.decode(encoding, "replace").encode("utf-8", "replace")
     if is_document(data):
         from stepwatch.sources.documents import unpack  # few logs are in a notebook
 
         data = unpack(data)
     return to_lines(data)
-
-
-def is_event_file(data: bytes) -> bool:
-    """Whether it begins with the first record of a TensorBoard event file: a time, and the version."""
-    return data[12:13] == b"\t" and b"brain.Event:" in data[20:64]
-
-
-def is_wandb_file(data: bytes) -> bool:
-    return data.startswith(_WANDB)
-
-
-def is_sqlite(data: bytes) -> bool:
-    return data.startswith(_SQLITE)
-
-
-def is_binary(data: bytes) -> bool:
-    """Whether it is a file of records, without lines."""
-    return data.startswith((_WANDB, _SQLITE)) or is_event_file(data)
-
-
-def to_utf8(data: bytes) -> bytes:
-    encoding = encoding_of(data)
-    return data if encoding is None else data.decode(encoding, "replace").encode("utf-8", "replace")
 
 
 def encoding_of(data: bytes) -> str | None:
@@ -249,7 +235,8 @@ def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
         stream.seek(place)
     parts = read_parts(stream, limit)
     first = next(parts, b"")
-    may_be_document = is_sqlite(first) or first[:4000].lstrip().startswith((b"{", b"["))
+    kind = kind_of(first)
+    may_be_document = kind == "sqlite" or first[:4000].lstrip().startswith((b"{", b"["))
     if may_be_document or size_on_disk <= WHOLE_BYTES:
         start, size = [first], len(first)
         for part in parts:
@@ -260,13 +247,13 @@ def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
         head = b"".join(start)
         if size <= WHOLE_BYTES:
             return normalise(head)
-        if is_sqlite(head) or is_document(head):  # these are read as a whole
+        if kind == "sqlite" or is_document(head):  # these are read as a whole
             return normalise(b"".join((head, *parts)))
         if not size_on_disk:
             stream = _in_a_file(chain((head,), parts))
     from stepwatch.sources.stored import Stored  # most logs are short
 
-    return Stored(stream, limit, has_lines=not is_binary(first))
+    return Stored(stream, limit, has_lines=kind not in RECORDS)
 
 
 def content_of_parts(parts: Iterator[bytes], limit: int) -> bytes | Stored:

@@ -1,60 +1,15 @@
-"""Which files are one run: directories, the pieces of a rotated log, the records of several ranks."""
+"""Which files are one run: directories, the pieces and the ranks of a record."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
 
-from stepwatch.errors import StepwatchError
 from stepwatch.patterns import Pattern
-from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE, beside
-from stepwatch.sources.contents import SUFFIXES, head_of
-
-# --- names of the pieces of a rotated log -----------------------------------------------------------------------
-
-
-_DATE = r"\d{4}-?[01]\d-?[0-3]\d(?:[-_T.]?\d\d[-:.]?\d\d(?:[-:.]?\d\d)?)?"
-_INDEX = rf"(?:[.-](?P<date>{_DATE})|\.(?P<number>\d{{1,4}}))"
-_PACKED = r"(?:\.(?:gz|xz|bz2|zst))?"
-_BEHIND = Pattern(rf"(?P<base>.+?){_INDEX}?(?P<suffix>){_PACKED}")
-_BEFORE = Pattern(rf"(?P<base>.+?){_INDEX}(?P<suffix>\.[A-Za-z]{{2,6}}){_PACKED}")
-
-
-class Name(NamedTuple):
-    base: str
-    """What the pieces of a log have in common: the name of its newest."""
-    date: str = ""
-    number: int | None = None
-
-    @property
-    def age(self) -> tuple[bool, str, int]:
-        """Sorts the oldest first: dates rise, numbers fall, and what has neither is the newest."""
-        return not self.date and self.number is None, self.date, -(self.number or 0)
-
-
-def name_of(name: str) -> Name:
-    """By the number or date behind the name, which is usual, else by one before its ending."""
-    behind = _BEHIND.fullmatch(name)
-    found = behind if behind is not None and (behind["date"] or behind["number"]) else _BEFORE.fullmatch(name) or behind
-    if found is None:
-        return Name(name)
-    date = "".join(letter for letter in found["date"] or "" if letter.isdigit())
-    return Name(found["base"] + found["suffix"], date, int(found["number"]) if found["number"] else None)
-
-
-def groups_of(names: Iterable[str]) -> list[list[tuple[Name, str]]]:
-    """Names that may be pieces of one log, the oldest first; whether they are, only their content shows."""
-    known = {name: name_of(name) for name in names}
-    bases = {found.base for name, found in known.items() if name.startswith(found.base)}
-    groups: dict[str, list[tuple[Name, str]]] = {}
-    for name, found in known.items():
-        own = found if name.startswith(found.base) or name not in bases else Name(name)  # a.1.log, beside a.1.log.2
-        groups.setdefault(own.base, []).append((own, name))
-    return [sorted(members, key=lambda member: member[0].age) for members in groups.values()]
-
+from stepwatch.samples import LOG_FILE, is_run_directory
+from stepwatch.sources.contents import SUFFIXES
 
 # --- directories ------------------------------------------------------------------------------------------------
 
@@ -100,36 +55,6 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
             files = filter(os.path.isfile, (os.path.join(place, name) for name in sorted(names)))
             found += [(file, os.path.relpath(file, path).replace(os.sep, "/")) for file in islice(files, 10_000)]
     return found
-
-
-def is_run_directory(path: str) -> bool:
-    """Whether `stepwatch run` has made it."""
-    return os.path.isfile(os.path.join(path, LOG_FILE)) and samples_in(path) is not None
-
-
-def log_in(path: str) -> str:
-    """The log of a directory that `stepwatch run` has made, else the path itself."""
-    return os.path.join(path, LOG_FILE) if is_run_directory(path) else path
-
-
-def samples_in(path: str) -> str | None:
-    """Of the directory of a run; its lines where both are there, since those are written up to the end."""
-    files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
-    return next(filter(os.path.isfile, files), None)
-
-
-def samples_of_log(path: str) -> str | None:
-    """Where the samples are that belong to a log, or to the directory of a run."""
-    if is_run_directory(path):
-        return path
-    if os.path.basename(path) == LOG_FILE and is_run_directory(os.path.dirname(path) or "."):
-        return os.path.dirname(path) or "."
-    return found if os.path.isfile(path) and os.path.isfile(found := beside(path)) else None
-
-
-def files_of_samples(found: str) -> list[str]:
-    """All that is read with them, there or not."""
-    return [os.path.join(found, name) for name in RUN_FILES] if os.path.isdir(found) else [found]
 
 
 def is_collection(path: str) -> bool:
@@ -189,18 +114,3 @@ def ranks_beside(path: str) -> list[str]:
     found = [(int(match[1]), other) for other in os.listdir(place or ".") if (match := pattern.fullmatch(other))]
     files = (os.path.join(place, other) for _, other in sorted(found)[:4096])  # ranks
     return [file for file in files if os.path.isfile(file)]  # a pipe that nobody writes to would be waited for
-
-
-def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
-    """The names of files, without the records of other ranks, which are read with the one of rank 0."""
-    there = set(names)
-    for name in names:
-        found = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
-        leader = found["stem"] + (found["suffix"] or "") if found is not None else ""
-        try:
-            file = os.path.join(place, leader) if leader in there else ""
-            beside = os.path.isfile(file) and head_of(file, 1024).startswith(RECORD)
-        except (OSError, StepwatchError):  # reported where it is read itself
-            beside = False
-        if not beside:
-            yield name

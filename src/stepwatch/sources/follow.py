@@ -18,7 +18,7 @@ from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.sources import printable, unreadable
-from stepwatch.sources.contents import READ_BYTES, packing_of
+from stepwatch.sources.contents import PACKINGS, READ_BYTES, kind_of
 from stepwatch.sources.stored import Lines
 
 
@@ -136,7 +136,7 @@ class GrowingFile:
             left = self._begin_anew()
         self._stream.seek(self._place)
         data = self._stream.read(READ_BYTES)
-        if self._place == 0 and packing_of(data) is not None:
+        if self._place == 0 and kind_of(data) in PACKINGS:
             raise UnreadableInput(
                 Message("a compressed log does not grow line by line"),
                 Message("watch the plain log, or explain this one: stepwatch explain LOG"),

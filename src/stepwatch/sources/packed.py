@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.sources.contents import MAGIC_BYTES, READ_BYTES, packing_of
+from stepwatch.sources.contents import MAGIC_BYTES, READ_BYTES, kind_of
 
 
 def parts(packing: str, head: bytes, stream: IO[bytes]) -> Iterator[bytes]:
@@ -28,7 +28,7 @@ def parts(packing: str, head: bytes, stream: IO[bytes]) -> Iterator[bytes]:
         data = machine.unused_data  # rotated logs are often several members one after the other
         while len(data) < MAGIC_BYTES and (more := stream.read(READ_BYTES)):
             data += more
-        if packing_of(data) != packing:
+        if kind_of(data) != packing:
             return
         machine, damage = _machine_for(packing)
 

@@ -23,10 +23,20 @@ from stepwatch import bounds
 from stepwatch.errors import InputError, UnreadableInput, UsageError
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints
-from stepwatch.samples import ARRIVALS_FILE, CARD, LOG_FILE, MACHINE, SAMPLES_FILE, SCHEMA, Card, Samples, slowed_by
+from stepwatch.samples import (
+    ARRIVALS_FILE,
+    CARD,
+    LOG_FILE,
+    MACHINE,
+    SAMPLES_FILE,
+    SCHEMA,
+    Card,
+    Samples,
+    samples_in,
+    slowed_by,
+)
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, printable, unreadable
 from stepwatch.sources.contents import head_of, too_large
-from stepwatch.sources.directories import samples_in
 from stepwatch.sources.stored import Lines
 from stepwatch.units import MEGA
 

@@ -11,7 +11,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import IO, NamedTuple
 
-from stepwatch.sources.contents import BLOCK_BYTES, encoding_of, lines_in, packing_of, read_parts, to_lines, to_utf8
+from stepwatch.sources.contents import BLOCK_BYTES, encoding_of, kind_of, lines_in, read_parts, to_lines
 
 LONGEST_HALF_LINE = 1 << 16
 _LAST_LINES = 1 << 14
@@ -56,9 +56,11 @@ class Lines:
 
     def rest(self) -> bytes:
         """What was held back; the next bytes are those of a new text."""
-        rest = to_lines(self._held if self._begun else to_utf8(self._held))
+        rest, encoding = self._held, None if self._begun else encoding_of(self._held)
+        if encoding is not None:
+            rest = rest.decode(encoding, "replace").encode("utf-8", "replace")
         self._begun, self._held, self._decoder = False, b"", None
-        return rest
+        return to_lines(rest)
 
     def end(self) -> bytes:
         """The same as a whole line."""
@@ -84,7 +86,7 @@ class Stored:
         self._stream, self._limit, self._has_lines = stream, limit, has_lines
         self._size = stream.seek(0, io.SEEK_END)
         head = self.read(0, 1 << 12)
-        self._is_plain = has_lines and packing_of(head) is None and encoding_of(head) is None
+        self._is_plain = kind_of(head) is None and encoding_of(head) is None
         self._begins = [(0, 0)]  # lines and places at which one can begin again, of all that was read
         self._last: Stretch | None = None
         self._going: tuple[int, Iterator[Stretch]] | None = None

@@ -27,7 +27,7 @@ from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
-from stepwatch.sources import is_event_file
+from stepwatch.sources import kind_of
 
 _LOSSES = (
     "train/loss", "loss/train", "train_loss", "train_loss_step", "train/loss_step", "lm loss",
@@ -49,7 +49,7 @@ _AT_THE_START = "args" + _TEXT  # Hugging Face writes it when the training begin
 
 
 def sniff(head: bytes) -> float:
-    return math.inf if is_event_file(head) else 0.0  # nothing else begins like one
+    return math.inf if kind_of(head) == "events" else 0.0  # nothing else begins like one
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:

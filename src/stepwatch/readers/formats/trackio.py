@@ -16,7 +16,7 @@ from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Timing
-from stepwatch.sources import is_sqlite
+from stepwatch.sources import kind_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -25,7 +25,7 @@ _History = list[dict[str, object]]
 
 
 def sniff(head: bytes) -> float:
-    return math.inf if is_sqlite(head) else 0.0  # nothing else begins like one
+    return math.inf if kind_of(head) == "sqlite" else 0.0  # nothing else begins like one
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:

@@ -22,11 +22,11 @@ from stepwatch.readers.reader import NOTHING, Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Evaluation, Fact, Run, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, Origin, Settings
-from stepwatch.sources import is_wandb_file
+from stepwatch.sources import kind_of
 
 
 def sniff(head: bytes) -> float:
-    return math.inf if is_wandb_file(head) else 0.0  # nothing else begins like one
+    return math.inf if kind_of(head) == "wandb" else 0.0  # nothing else begins like one
 
 
 class Whole(NamedTuple):

@@ -14,7 +14,7 @@ from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.readers import detect, read
 from stepwatch.readers.formats.event_files import decode
 from stepwatch.run import Run, Start
-from stepwatch.sources import Source, is_event_file, normalise
+from stepwatch.sources import Source, kind_of, normalise
 
 BEGIN_S = 1_700_000_000.0
 
@@ -47,7 +47,7 @@ def the_run(data: bytes) -> Run:
 
 def test_bytes_are_handed_through() -> None:
     data = a_file()
-    assert is_event_file(data)
+    assert kind_of(data) == "events"
     assert normalise(data) == data
     assert detect(Source("x", data)) == "tensorboard"
 

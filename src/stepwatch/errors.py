@@ -5,6 +5,8 @@
     │   ├── UnreadableInput   missing, a directory, no permission, binary
     │   │   └── TooLarge      larger than the limit
     │   ├── NoIterations      read, but no iteration found
+    │   │   ├── ConfigGiven   a config, not a log
+    │   │   ├── LooksLike     no known format, but lines that may be iterations
     │   │   └── NothingRead   of several logs none could be read
     │   └── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
     └── UsageError            wrong usage (exit code 2)
@@ -14,9 +16,11 @@ Each carries its sentences as Messages, so that the command line can say them in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from stepwatch.messages import Message
+from stepwatch.platforms import quoted, quoted_path
 
 
 class Notice(NamedTuple):
@@ -60,6 +64,42 @@ class NoIterations(InputError):
     """The text contains no timed iteration."""
 
     about = "log"
+
+
+class ConfigGiven(NoIterations):
+    """The input is a config; the remedy can be pasted."""
+
+    def __init__(self, name: str, settings: Mapping[str, object]) -> None:
+        self.settings = settings
+        super().__init__(Message("“{name:word}” is a config, not a log", {"name": name}), self.estimate())
+
+    def estimate(self, *options: str, path: str | None = None) -> Message:
+        """How to estimate it: the file where `estimate` reads it, else what it sets."""
+        given = [f"--{name}={quoted(str(value))}" for name, value in self.settings.items()]
+        if path is not None and path.lower().endswith(".py"):
+            given = [quoted_path(path)]
+        elif not given:
+            example = {"command": "stepwatch estimate --n_layer=12 --n_head=12 --n_embd=768 --batch_size=8"}
+            return Message("estimate takes its settings by nanoGPT's names, for example: {command:list}", example)
+        command = {"command": " ".join(("stepwatch estimate", *given, *options))}
+        return Message("to estimate it: {command:list}", command)
+
+
+class LooksLike(NoIterations):
+    """The format is unknown, but one of the log's own lines can be the example; the remedy can be pasted."""
+
+    def __init__(self, name: str, example: str) -> None:
+        self.example = example
+        what = Message("no known format; the nearest line is “{line:word}”", {"line": example})
+        super().__init__(what, about="like")
+        self.remedy = self.command(name)
+
+    def command(self, path: str) -> Message:
+        facts = {
+            "command": f"stepwatch explain {quoted_path(path)} --like {quoted(self.example)}",
+            "example": self.example,
+        }
+        return Message("if such lines are its iterations: {command:list}", facts)
 
 
 class NothingRead(NoIterations):

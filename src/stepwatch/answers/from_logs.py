@@ -20,7 +20,16 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
 from stepwatch.answers import ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
-from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UnknownGpu, UsageError
+from stepwatch.errors import (
+    ConfigGiven,
+    LooksLike,
+    NoIterations,
+    NothingRead,
+    Notice,
+    StepwatchError,
+    UnknownGpu,
+    UsageError,
+)
 from stepwatch.estimator import own_runs
 from stepwatch.gpus import Gpu, find_gpu_in_text
 from stepwatch.gpus.names import count_in, named_card
@@ -28,7 +37,6 @@ from stepwatch.messages import Message
 from stepwatch.platforms import quoted
 from stepwatch.readers import read_all
 from stepwatch.readers.formats import FORMATS
-from stepwatch.readers.refusals import ConfigGiven, LooksLike
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
 from stepwatch.run import Run, column_of
 from stepwatch.samples import samples_of_log

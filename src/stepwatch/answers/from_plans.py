@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from stepwatch.advice import advice_on_plan
 from stepwatch.answers import ExplainRequest, assigned, is_log, of_config, saying_first
-from stepwatch.errors import InputError
+from stepwatch.errors import ConfigGiven, InputError
 from stepwatch.estimator.plan import Plan, named_shape, plan
 from stepwatch.gpus import Gpu
 from stepwatch.gpus.links import checked_link
@@ -125,7 +125,6 @@ def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message,
         log = config
     if log is not None:
         from stepwatch.readers import settings_of
-        from stepwatch.readers.refusals import ConfigGiven
 
         try:
             settings = settings_of(log)

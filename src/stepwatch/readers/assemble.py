@@ -70,7 +70,8 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
             outside=strange,
             outside_count=outside[i + 1] - outside[i],
         )
-        runs.append(_admitted(run))
+        # Beside the rows and events, which were admitted, are only what facts say and what the format adds.
+        runs.append(_admitted(run) if own.facts or reader.complete is not None else run)
     return tuple(runs)
 
 
@@ -84,7 +85,7 @@ def starts_of_runs(iterations: Iterations, kinds: Kinds) -> list[float]:
     headers = [fact for fact in kinds.facts if fact.header]
     starts = _header_starts(iterations, headers) if headers else set()
     rows = _sentinel_rows(iterations)
-    if not _rises(iterations.number):  # else no number comes again
+    if (iterations.number[1:] <= iterations.number[:-1]).any():  # else no number comes again
         rows |= _begun_again(iterations) | _other_excerpts(iterations)
         seen: set[float] = set()
         for row in np.flatnonzero(iterations.number == 0).tolist():
@@ -217,7 +218,7 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
     facts = [fact for fact in kinds.facts if fact.line <= last]
     named = {fact.name: fact.value for fact in facts}
     over = min((fact.line for fact in kinds.facts if fact.name == OVER and fact.line >= last), default=math.inf)
-    ranks = _ranks(kinds.between(0, first))
+    ranks = _ranks(kinds.between(0, first)) if facts else 1
     timing = reader.timing
     if "mean_of_run" in named:
         timing = Timing.SPANS_RUN
@@ -294,21 +295,18 @@ def _admitted(run: Run) -> Run:
     )
 
 
-def _rises(numbers: Ints) -> bool:
-    return bool((numbers[1:] > numbers[:-1]).all())
-
-
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
     timed = np.isfinite(iterations.time_s)
     if timed.any() and not timed.all():  # where none has a time, the reader is to know of them
         iterations = iterations.take(timed)
     reordered = bool((iterations.number[1:] < iterations.number[:-1]).any())
-    if not _rises(iterations.number):
+    if (iterations.number[1:] <= iterations.number[:-1]).any():
         order = np.argsort(iterations.number, kind="stable")
         iterations = iterations.take(order[np.diff(iterations.number[order], prepend=-np.inf) > 0])
-    stamps = through_midnight(iterations.stamp_s)
-    return iterations if stamps is iterations.stamp_s else replace(iterations, stamp_s=stamps), reordered
+    if not np.isnan(iterations.stamp_s).all():
+        iterations = replace(iterations, stamp_s=through_midnight(iterations.stamp_s))
+    return iterations, reordered
 
 
 def _evaluations(found: Sequence[Evaluation]) -> Sequence[Evaluation]:

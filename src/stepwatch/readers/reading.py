@@ -98,7 +98,9 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             Message("formats: {names:list}", {"names": ", ".join(READERS)}),
         )
     try:
-        return _read_with_files(source, format_name)
+        if source.beside or kind_of(source.head(64)) == "wandb":
+            return _read_with_files(source, format_name)
+        return _read_text(source, format_name)
     except NoIterations as error:
         other = detect(source) if format_name is not None else None
         if other in (None, format_name):
@@ -111,11 +113,9 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
 
 
 def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
-    """The runs of a text, with what the files beside it show."""
-    if kind_of(source.head(64)) == "wandb" and format_name in (None, "wandb-file"):
-        return _read_wandb_file(source)
-    if not source.beside:
-        return _read_text(source, format_name)
+    """The runs of a file of W&B, or of a text with what the files beside it show."""
+    if kind_of(source.head(64)) == "wandb":
+        return _read_wandb_file(source) if format_name in (None, "wandb-file") else _read_text(source, format_name)
     if source.head(len(RECORD)) == RECORD:  # of one rank, with those of the others beside it
         found = list(_read_text(source, format_name))
         for file in source.beside:
@@ -249,7 +249,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
     name = runs[0].format
     first = min(int(run.iterations.line.min()) for run in runs)
     last = max(int(run.iterations.line.max()) for run in runs) + 1
-    before = _another_log(source.part(0, first), name, 0)
+    before = _another_log(source.part(0, first), name, 0) if first >= _LEAST_LINES_OF_A_LOG else ()
     behind = _another_log(source.part(last), name, last)
     if not before and not behind:
         return joined_ranks(runs)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from stepwatch.errors import InputError, NoIterations, UsageError
+from stepwatch.errors import ConfigGiven, InputError, LooksLike, NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.platforms import quoted, quoted_path
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.records import SHOWN_LETTERS
 from stepwatch.readers.text.arguments import settings_from
@@ -17,7 +16,7 @@ from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
 from stepwatch.readers.text.line import LONGEST_LINE
 from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Fault, Run, most_telling
-from stepwatch.settings import Value, read_config
+from stepwatch.settings import read_config
 from stepwatch.sources import Source
 
 SURELY_AN_ITERATION = 5  # of the weights below: its word and number, and two more
@@ -125,23 +124,6 @@ _LEAST_LINES = 5  # of one shape, below which it may be anything
 _DIGITS = re.compile(rb"\d[\d.,]*(?:[eE][-+]?\d+)?")
 
 
-class LooksLike(NoIterations):
-    """The format is unknown, but one of the log's own lines can be the example; the remedy can be pasted."""
-
-    def __init__(self, name: str, example: str) -> None:
-        self.example = example
-        what = Message("no known format; the nearest line is “{line:word}”", {"line": example})
-        super().__init__(what, about="like")
-        self.remedy = self.command(name)
-
-    def command(self, path: str) -> Message:
-        facts = {
-            "command": f"stepwatch explain {quoted_path(path)} --like {quoted(self.example)}",
-            "example": self.example,
-        }
-        return Message("if such lines are its iterations: {command:list}", facts)
-
-
 def example_in(source: Source) -> str | None:
     """A line that is most likely an iteration: one of many of its shape, which `--like` understands."""
     from stepwatch.readers.formats.like import reader_like
@@ -178,25 +160,6 @@ _NAMES = {
 _YAML_LINE = Pattern(
     r"""\s*(?:\#.*|---|(?:-\s+)*["']?(?P<key>[A-Za-z_][\w.-]*)["']?\s*:(?:\s+(?P<value>[^#]*?))?\s*(?:\s\#.*)?|-\s.*)?"""
 )
-
-
-class ConfigGiven(NoIterations):
-    """The input is a config; the remedy can be pasted."""
-
-    def __init__(self, name: str, settings: Mapping[str, Value]) -> None:
-        self.settings = settings
-        super().__init__(Message("“{name:word}” is a config, not a log", {"name": name}), self.estimate())
-
-    def estimate(self, *options: str, path: str | None = None) -> Message:
-        """How to estimate it: the file where `estimate` reads it, else what it sets."""
-        given = [f"--{name}={quoted(str(value))}" for name, value in self.settings.items()]
-        if path is not None and path.lower().endswith(".py"):
-            given = [quoted_path(path)]
-        elif not given:
-            example = {"command": "stepwatch estimate --n_layer=12 --n_head=12 --n_embd=768 --batch_size=8"}
-            return Message("estimate takes its settings by nanoGPT's names, for example: {command:list}", example)
-        command = {"command": " ".join(("stepwatch estimate", *given, *options))}
-        return Message("to estimate it: {command:list}", command)
 
 
 def config_given(source: Source) -> ConfigGiven | None:

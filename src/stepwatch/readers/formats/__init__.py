@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
+from typing import ClassVar
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader
@@ -74,8 +75,7 @@ CERTAIN = {
 class Readers(MutableMapping[str, Reader]):
     """By name. Most logs are nanoGPT's, and need not wait for the others to be loaded."""
 
-    def __init__(self) -> None:
-        self._readers: dict[str, Reader | None] = dict.fromkeys(FORMATS)
+    _readers: ClassVar[dict[str, Reader | None]] = dict.fromkeys(FORMATS)
 
     def __getitem__(self, name: str) -> Reader:
         reader = self._readers[name]

@@ -134,43 +134,26 @@ def sniff(head: bytes) -> float:
 
 
 def _seconds(found: Found, line: str) -> float | None:
-    """The time that an iteration line shows; None where it shows none that can be."""
+    """The time that an iteration line shows; None where it shows none that can be, or only that since the start."""
     values = found.values()
     name = next((name for name in _UNITS if name in values), None)
     if name is None or values["number"] > LARGEST_KEPT:
         return None
     seconds = values[name] / _UNITS[name]
-    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _is_total(found, line) else None
-
-
-def _is_total(found: Found, line: str) -> bool:
-    """Whether the only time is that since the start."""
-    begins = {field.name: begin for begin, _, field in found.spans}
-    first = next((begins[name] for name in _UNITS if name in begins), 0)
-    return _TOTAL.search(line[:first]) is not None
+    begin = next(begin for begin, _, field in found.spans if field.name == name)
+    return seconds if 0 <= seconds <= LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
 
 
 _TOTAL = Pattern(r"\btotal time:?\s*$")
+_TIMES = ("time_ms", "time_s")
 _UNITS = {"time_ms": 1e3, "time_s": 1.0, "average_ms": 1e3}  # in a second
 
 
-def parse(text: bytes, first_line: int, records: Records) -> None:
+def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool = True) -> None:
     """Reads one block of whole lines into the records; the lines that fit a template go by columns."""
     if records.held:
         first_line -= records.held.count(b"\n")
         text, records.held = records.held + text, b""
-    _parse_block(text, first_line, records, more_follows=True)
-
-
-def finish(first_line: int, records: Records) -> None:
-    """Reads what was held back for want of the lines that follow; `first_line` is the number of lines in all."""
-    if records.held:
-        first_line -= len(records.held.splitlines())
-        text, records.held = records.held, b""
-        _parse_block(text, first_line, records, more_follows=False)
-
-
-def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows: bool) -> None:
     block = Block.of(text)
     left = block.filled
     if len(left) >= _MANY_LINES:
@@ -201,6 +184,12 @@ def _parse_block(text: bytes, first_line: int, records: Records, *, more_follows
             lasting = all(isinstance(event, Fact) and event.name == _BUSY for event in told)
             if joined_until < index and lasting and not may_be_fault(line):
                 strange[kind] = told
+
+
+def finish(first_line: int, records: Records) -> None:
+    """Reads what was held back for want of the lines that follow; `first_line` is the number of lines in all."""
+    if records.held:
+        parse(b"", first_line - (not records.held.endswith(b"\n")), records, more_follows=False)
 
 
 def _read_together(block: Block, left: Ints, first_line: int, records: Records) -> Ints:
@@ -236,7 +225,7 @@ def _is_whole(block: Block, lines: Ints) -> np.ndarray:
     """Whether the rest of these lines, which are of one shape, cannot stand on the next."""
     first = block.line(int(lines[0])).decode("utf-8", "replace")
     found = _ITERATION.find(first)
-    if found is not None and _is_total(found, first):
+    if found is not None and _seconds(found, first) is None:
         return np.zeros(len(lines), bool)
     if not _is_broken(first):
         return np.ones(len(lines), bool)
@@ -272,33 +261,28 @@ def _is_broken(line: str) -> bool:
     found = _ITERATION.find(line)
     if found is None:
         return bool(_BEGINNING.search(line[-24:]) or _HALF_EVALUATION.search(line[-100:]))
-    end = _end_of_time(found)
-    return "average_ms" not in found.texts if end is None else bool(_MFU_TO_COME.match(line, end))
-
-
-def _end_of_time(found: Found) -> int | None:
-    """Where the unit of the time begins."""
-    return next((end for _, end, field in found.spans if field.name in ("time_ms", "time_s")), None)
+    units = [end for _, end, field in found.spans if field.name in _TIMES]
+    return bool(_MFU_TO_COME.match(line, units[0])) if units else "average_ms" not in found.texts
 
 
 def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
     """A terminal copy breaks long lines: the whole line, how many were joined to it, and whether that is certain."""
     best, whole = (line, 0), line
     begun = _ITERATION.find(line)
-    timed = begun is not None and _end_of_time(begun) is not None
+    timed = begun is not None and any(name in begun.texts for name in _TIMES)
     for joined, more in enumerate(following, start=1):
-        if not more.strip() or more.startswith("```") or _ITERATION.fits(more) or _OWN_TIME.match(more):
+        if not more.strip() or more.startswith("```") or _ITERATION.find(more) is not None:
             return *best, True
-        if _SAVING.search(more) or _EVALUATION.search(more):
+        if _OWN_TIME.match(more) or _SAVING.search(more) or _EVALUATION.search(more):
             return *best, True
         whole += " " + more if _END_OF_WORD.search(whole[-8:]) else more
         # Complete is a line that nanoGPT prints: an iteration with its time, or an evaluation.
         found = _ITERATION.find(whole)
-        end = _end_of_time(found) if found is not None else None
         if found is None:
             complete = bool(_WHOLE_EVALUATION.search(whole[-200:]))
         else:
-            complete = end is not None and any(mfu.match(whole, end) for mfu in (_MFU_TO_COME, _MFU_COMPLETE))
+            units = [end for _, end, field in found.spans if field.name in _TIMES][:1]
+            complete = any(mfu.match(whole, end) for end in units for mfu in (_MFU_TO_COME, _MFU_COMPLETE))
         if complete:
             best = (whole, joined)
             if not _is_broken(whole):

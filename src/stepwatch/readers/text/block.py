@@ -27,6 +27,8 @@ class Block(NamedTuple):
     octets: Bytes
     starts: Ints
     ends: Ints
+    filled: Ints
+    """The lines that are not empty."""
 
     @classmethod
     def of(cls, text: bytes) -> Block:
@@ -38,12 +40,7 @@ class Block(NamedTuple):
         if starts[-1] == len(text):
             starts, ends = starts[:-1], ends[:-1]
         words = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded, 0, (1,))
-        return cls(text, words, octets, starts, ends)
-
-    @property
-    def filled(self) -> Ints:
-        """The lines that are not empty."""
-        return np.flatnonzero(self.ends > self.starts)
+        return cls(text, words, octets, starts, ends, np.flatnonzero(ends > starts))
 
     def line(self, index: int) -> bytes:
         return self.text[self.starts[index] : self.ends[index]]

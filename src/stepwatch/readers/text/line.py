@@ -113,17 +113,17 @@ class Line:
 
     def find(self, line: str) -> Found | None:
         """What the line says, from its beginning on; None where it is another one, or has nothing of what is needed."""
-        head, *others = self._patterns
-        match = head.match(line)
-        if match is None:
-            return None
-        pieces = [(head, match)]
-        for other in others:
-            if self.needs and not other.is_needed and len(pieces) == 1:
+        pieces: list[tuple[_Pattern, re.Match[str]]] = []
+        for pattern in self._patterns:
+            if self.needs and not pattern.is_needed and len(pieces) == 1:
                 return None
-            piece = other.match(line, match.end())
-            if piece is not None:
-                pieces.append((other, piece))
+            behind = pieces[0][1].end() if pieces else 0
+            # Most lines of a log are none of most statements: their letters are looked for first.
+            match = pattern.pattern.match(line, behind) if pattern.letters in line else None
+            if match is not None:
+                pieces.append((pattern, match))
+            elif not pieces:
+                return None
         if self.needs and len(pieces) == 1:
             return None
         texts: dict[str, str] = {}
@@ -137,6 +137,7 @@ class Line:
                     spans.append((begin, end, field))
                     if field.name:
                         texts.setdefault(field.name, line[begin:end])
+        head, match = pieces[0]
         begin = match.end(head.opens.group) if head.opens else 0
         return Found(texts, sorted(spans), begin, match.end(), whole)
 
@@ -172,7 +173,7 @@ class _Pattern:
         source, rest = self._sequence(tokens, 0)
         if rest != len(tokens) or sum(map(len, (token[0] for token in tokens))) != len(statement):
             raise ValueError(f"a bracket without its other in {statement!r}")
-        self._pattern = Pattern(source, re.DOTALL)
+        self.pattern = Pattern(source, re.DOTALL)
         self.opens = self.fields[0] if statement.startswith("{any}") else None
         """What stands before the rest, where that is left open."""
         self.is_needed = any(field.name in needs for field in self.fields)
@@ -194,10 +195,6 @@ class _Pattern:
                 words = [each for each in beside if isinstance(each, str) and re.search(r"\w", each)]
                 self.mark = words[0] if words else self.letters
                 break
-
-    def match(self, line: str, begin: int = 0) -> re.Match[str] | None:
-        """Most lines of a log are none of most statements: their letters are looked for first."""
-        return self._pattern.match(line, begin) if self.letters in line else None
 
     def _sequence(self, tokens: list[re.Match[str]], at: int, depth: int = 0) -> tuple[str, int]:
         """The tokens up to the bracket that closes as an expression, and the place of that bracket."""

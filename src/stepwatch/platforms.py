@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import sys
 import time
 from typing import BinaryIO
-
-from stepwatch.patterns import Pattern
 
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """For os.open: does not wait for the other end of a named pipe. Windows has none in a directory."""
@@ -220,8 +219,8 @@ def hide_argument(text: str) -> bool:
 # --- arguments as they can be pasted into a shell ---------------------------------------------------------------
 
 
-_PLAIN = Pattern(r"(?!=)[\w@%+=:,./-]+")  # zsh expands `=name`
-_PLAIN_IN_CMD = Pattern(r"[\w@+=:./\\-]+")
+_PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+")  # zsh expands `=name`
+_PLAIN_IN_CMD = re.compile(r"[\w@+=:./\\-]+")
 _SPECIAL = set('$`"!\\')
 """What double quotes do not protect; `!` brings a command of the history back."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import takewhile
@@ -13,11 +14,10 @@ from stepwatch.errors import UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.presenters.screen import cell_width, padded, wrapped
 
 LANGUAGE = "stepwatch.language"
-_PLACES = Pattern(r"[A-Z]+")
+_PLACES = re.compile(r"[A-Z]+")
 # What stands for a value in usage and options. Words that are not here are the same in every language.
 _WORDS = {
     word.key: word

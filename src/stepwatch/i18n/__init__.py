@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gettext
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,16 +16,15 @@ from typing import Any, NamedTuple
 from stepwatch.i18n import numbers
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 
 __all__ = ["LANGUAGES", "calling_them_epochs", "joined", "language_from_environment", "say", "say_all"]
 
 LANGUAGES = tuple(TABLE)
 _CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
-_CONTROL = Pattern(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _BEFORE_NO_SPACE, _AFTER_NO_SPACE = "。，、：；？）」", "（「"
-_HAN = Pattern(r"[\u3040-\u30ff\u4e00-\u9fff]")
-_PLACEHOLDER = Pattern(r"(\{[^}]*\})")
+_HAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
+_PLACEHOLDER = re.compile(r"(\{[^}]*\})")
 _EPOCHS = ContextVar("epochs", default=False)
 _OF_EPOCHS = {"Step": Message("Epoch"), "Training step": Message("Training epoch")}
 

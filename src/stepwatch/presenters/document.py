@@ -7,13 +7,13 @@ is always written whole.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.settings import KINDS
 from stepwatch.units import Interval
 
@@ -45,7 +45,7 @@ class Priority(IntEnum):
 
 # Options and nanoGPT's setting names are set as code, as one would type them.
 _NAMES = "|".join(sorted((name for name in KINDS if "_" in name), key=len, reverse=True))
-_TYPED = Pattern(
+_TYPED = re.compile(
     # Letters of scripts without spaces may stand beside them.
     rf"((?<![!-~“‘«])--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?"
     rf"|(?a:\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?))"

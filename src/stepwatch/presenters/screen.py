@@ -7,6 +7,7 @@ gets the plain text, and does not wait for rich to load.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from collections import Counter
@@ -16,7 +17,6 @@ from typing import Literal, NamedTuple
 from unicodedata import category, east_asian_width
 
 from stepwatch.i18n.languages import TABLE
-from stepwatch.patterns import Pattern
 
 SCREEN_LINES = 25
 MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
@@ -30,7 +30,7 @@ _UNKNOWN, _ELLIPSIS = "–", "…"
 # --- how wide a text is, and where a line of it may end, for Latin and East Asian scripts -----------------------
 
 # A figure stays with its unit at the end of a line, `3 min 15 s` stays whole, and so does an option of one of two runs.
-_HELD = Pattern(
+_HELD = re.compile(
     r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
     r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)|(?<=--(?:set|run)) (?=[AB]:)"
 )
@@ -43,7 +43,7 @@ _HAN_OR_KANA = rf"(?:[\u30a1-\u30fa\u30fc]+|[{_WIDE}])"  # a word in katakana st
 _WORD = rf"(?:[^\s{_WIDE}{_OPENING}]|\u00a0|\u202f|[“‘](?![{_WIDE}]))+"
 # What stays on one line: a character of a script without spaces, or a word; a figure with what it counts.
 _COUNTED = rf"{_WORD}(?:(?<=[\d\u00a0])(?:{_UNITS}|{_HAN_OR_KANA}))?"
-_ATOM = Pattern(rf"\s*[{_OPENING}]*(?:{_COUNTED}|{_HAN_OR_KANA})[{_CLOSING}]*(?:\u00a0{_COUNTED}[{_CLOSING}]*)*|\s*\S")
+_ATOM = rf"\s*[{_OPENING}]*(?:{_COUNTED}|{_HAN_OR_KANA})[{_CLOSING}]*(?:\u00a0{_COUNTED}[{_CLOSING}]*)*|\s*\S"
 
 
 def cell_width(text: str) -> int:
@@ -110,7 +110,7 @@ def _is_narrow(text: str) -> bool:
 
 
 def _atoms(text: str) -> Iterator[str]:
-    return (found.group() for found in _ATOM.finditer(text))
+    return (found.group() for found in re.finditer(_ATOM, text))
 
 
 # --- lines and tables -------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def starts_of_runs(iterations: Iterations, kinds: Kinds) -> list[float]:
         return [0.0]
     headers = [fact for fact in kinds.facts if fact.header]
     starts = _header_starts(iterations, headers) if headers else set()
-    rows = _sentinel_rows(iterations)
+    rows = _sentinel_rows(iterations) if (iterations.reported_mfu[1:] == SENTINEL_MFU).any() else set()
     if (iterations.number[1:] <= iterations.number[:-1]).any():  # else no number comes again
         rows |= _begun_again(iterations) | _other_excerpts(iterations)
         seen: set[float] = set()
@@ -155,8 +155,6 @@ def _goes_on(iterations: Iterations, row: int) -> bool:
 def _sentinel_rows(iterations: Iterations) -> set[int]:
     """The first -100 % line after others, or the next one whose number does not grow; repeats do not count."""
     sentinel = iterations.reported_mfu == SENTINEL_MFU
-    if len(sentinel) < 2 or not sentinel.any():
-        return set()
     grows = iterations.number[1:] > iterations.number[:-1]
     candidates = np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1
     if not len(candidates):

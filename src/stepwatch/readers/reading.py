@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,7 +15,6 @@ import numpy as np
 
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import assemble, joined_ranks
 from stepwatch.readers.formats import CERTAIN, READERS
 from stepwatch.readers.reader import Reader
@@ -36,7 +36,7 @@ from stepwatch.sources.directories import is_collection
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
 # Behind which another program writes: the end of a notebook's cell, arguments that were refused.
-_END_OF_PROGRAM = Pattern(rb"\n(?:%b\n|usage: \S)" % CELL_ENDS.encode())
+_END_OF_PROGRAM = re.compile(rb"\n(?:%b\n|usage: \S)" % CELL_ENDS.encode())
 _ENDS_OF_PROGRAMS = (CELL_ENDS.encode(), b"\nusage: ")
 _LEAST_LINES_OF_A_LOG = 3
 _HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
@@ -252,7 +252,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
     before = _another_log(source.part(0, first), name, 0) if first >= _LEAST_LINES_OF_A_LOG else ()
     behind = _another_log(source.part(last), name, last)
     if not before and not behind:
-        return joined_ranks(runs)
+        return joined_ranks(runs) if len(runs) > 1 else runs
     # What the other log says, an error at its end for example, is not of this one.
     own = int(before[-1].iterations.line.max()) + 1 if before else 0
     part = source.part(own, last if behind else None)
@@ -311,7 +311,7 @@ def read_all(
         only = logs[0]
         if isinstance(only, str):
             only = from_stdin(limit=limit) if only == "-" else from_file(only, limit=limit)
-        found = joined_ranks(read(only, log_format, like=like))
+        found = read(only, log_format, like=like)
         return Found(runs=found, source=None if only.beside or kind_of(only.head(64)) is not None else only)
     from stepwatch.readers.collection import notices_of, runs_in
     from stepwatch.readers.log_files import Log, Wanted, logs_among

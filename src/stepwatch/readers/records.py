@@ -256,9 +256,9 @@ class Records:
     def admit(self) -> None:
         """Leaves out what no training can have, and keeps count of it: behind this, arithmetic is safe."""
         rows = self.iterations()
-        fits = bounds.ITERATION.mask(rows.number)
+        fits = (rows.number >= 0) & (rows.number <= bounds.ITERATION.high)
         short = (rows.time_s >= 0) & (rows.time_s < bounds.STEP_S.low)  # its digits round it to nothing
-        timed = short | bounds.STEP_S.mask(rows.time_s) | np.isnan(rows.time_s)
+        timed = ((rows.time_s >= 0) & (rows.time_s <= bounds.STEP_S.high)) | np.isnan(rows.time_s)
         changed = {"time_s": np.where(short, bounds.STEP_S.low, rows.time_s)} if short.any() else {}
         for row in np.flatnonzero(~(fits & timed)).tolist():
             name = "time_s" if fits[row] else "number"
@@ -267,7 +267,9 @@ class Records:
             column = getattr(rows, name)
             if column.strides == (0,):  # unknown throughout
                 continue
-            strange = ~(limits.mask(column) | np.isnan(column)) & (column != np.inf if name == "loss" else True)
+            strange = (column < limits.low) | (column > limits.high)  # nan is neither
+            if name == "loss":
+                strange &= column != np.inf
             if strange.any():
                 changed[name] = np.where(strange, np.inf if name == "loss" else np.nan, column)
         if changed:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from stepwatch.errors import ConfigGiven, InputError, LooksLike, NoIterations, UsageError
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import READERS
 from stepwatch.readers.records import SHOWN_LETTERS
 from stepwatch.readers.text.arguments import settings_from
@@ -21,12 +20,12 @@ from stepwatch.sources import Source
 
 SURELY_AN_ITERATION = 5  # of the weights below: its word and number, and two more
 _MARKS = (
-    (Pattern(rb"\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
-    (Pattern(rb"\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
-    (Pattern(rb"\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
-    (Pattern(rb"\b(?:iter|time|dt)"), 1),
+    (re.compile(rb"\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
+    (re.compile(rb"\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
+    (re.compile(rb"\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
+    (re.compile(rb"\b(?:iter|time|dt)"), 1),
 )
-_COUNTED = Pattern(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
+_COUNTED = re.compile(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
 
 
 def nearness(line: bytes) -> int:
@@ -157,7 +156,7 @@ _NAMES = {
     "num_hidden_layers": "n_layer", "num_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head",
     "max_position_embeddings": "block_size", "sequence_len": "block_size", "max_seq_length": "block_size",
 }  # fmt: skip
-_YAML_LINE = Pattern(
+_YAML_LINE = re.compile(
     r"""\s*(?:\#.*|---|(?:-\s+)*["']?(?P<key>[A-Za-z_][\w.-]*)["']?\s*:(?:\s+(?P<value>[^#]*?))?\s*(?:\s\#.*)?|-\s.*)?"""
 )
 

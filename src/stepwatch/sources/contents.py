@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.patterns import Pattern
 
 if TYPE_CHECKING:
     from stepwatch.sources.stored import Stored
@@ -138,8 +138,8 @@ def too_large(limit: int) -> TooLarge:
 
 
 # Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
-_LINE_ABOVE = Pattern(rb"\x1b\[\d{0,2}A(?=[^\r\n\x1b])")  # what is printed behind a bar that was drawn below
-_ANSI = Pattern(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
+_LINE_ABOVE = re.compile(rb"\x1b\[\d{0,2}A(?=[^\r\n\x1b])")  # what is printed behind a bar that was drawn below
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
 _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -147,10 +147,10 @@ _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 # Nobody but the recorder writes these keys and no spaces.
-_LINE_OF_RECORD = Pattern(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
+_LINE_OF_RECORD = re.compile(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
 # tqdm's bar where something stands behind it: it ends no line, so that the program's next one may. No part of the
 # pattern reaches over the mark that a bar begins with, so that any text costs its length.
-_BAR = Pattern(
+_BAR = re.compile(
     rb"%\|(?<=\d%\|)[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
     rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\](?=[\w{\[(<*=#>+-])"
 )
@@ -165,7 +165,7 @@ def normalise(data: bytes) -> bytes:
     encoding = encoding_of(data)
     if encoding is not None:
         data = data.decode(encoding, "replace").encode("utf-8", "replace")
-    if is_document(data):
+    if data[:4000].lstrip().startswith((b"{", b"[")) and is_document(data):
         from stepwatch.sources.documents import unpack  # few logs are in a notebook
 
         data = unpack(data)

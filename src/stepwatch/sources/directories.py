@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from stepwatch.patterns import Pattern
 from stepwatch.samples import LOG_FILE, is_run_directory
 from stepwatch.sources.contents import SUFFIXES
 
@@ -16,7 +15,7 @@ from stepwatch.sources.contents import SUFFIXES
 
 OUTPUT = "output.log"
 BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
-EVENTS = Pattern(r"\.tfevents\.\d")
+EVENTS = re.compile(r"\.tfevents\.\d")
 PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
 
 
@@ -81,7 +80,7 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
 
 
 RECORD = b'{"stepwatch":'  # how a file of the recorder begins
-RANK = Pattern(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
+RANK = re.compile(r"(?P<stem>.+)\.rank\d{1,6}(?P<suffix>\.[^.]+)?")
 _CONTINUED = b'"continued":true}'
 
 Texts = Callable[[str], bytes]

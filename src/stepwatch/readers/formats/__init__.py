@@ -10,7 +10,6 @@ from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from typing import ClassVar
 
-from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import Reader
 from stepwatch.sources import RECORD
 
@@ -67,8 +66,8 @@ FORMATS = {
 
 # What no other trainer writes: where a log begins with it, the other readers need not be loaded.
 CERTAIN = {
-    "nanogpt": Pattern(rb"(?m)%b(?s:.*?)%b" % (_NANOGPT_LINE, _NANOGPT_LINE)),
-    "stepwatch": Pattern(rb"\A%b" % re.escape(RECORD)),
+    "nanogpt": re.compile(rb"(?m)%b(?s:.*?)%b" % (_NANOGPT_LINE, _NANOGPT_LINE)),
+    "stepwatch": re.compile(rb"\A%b" % re.escape(RECORD)),
 }
 
 

@@ -15,7 +15,6 @@ from itertools import islice
 
 import numpy as np
 
-from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
@@ -36,36 +35,36 @@ _ITERATION = Line(  # forks print the pieces in any order
     "<tokens;tok>/s[ec][:]{pad}{tokens_per_s}",
 )
 _BARE_ITERATION = Line("{number} | loss {loss} | lr {word} | {time_ms}ms | mfu {mfu}%")  # of llama2.c
-_EVALUATION = Pattern(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
+_EVALUATION = re.compile(r"(?:step|eval)\s+(?P<at>\d{1,12})\b(?P<more>[^:|]{0,80}):(?P<body>.*)")
 _PLAIN_EVALUATION = Line("step {at}: train loss {train_loss}[ {name}], <val;test> loss {val_loss}[ {name}]{end}")
 _PLAIN_SAVE = Line("saving checkpoint to {word}{end}")
-_FORK_EVALUATION = Pattern(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
-_SAVING = Pattern(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
-_SAVED_NUMBER = Pattern(r"(?:ckpt|checkpoint|iter|step)[_\-]?(?P<at>\d{1,12})\.(?:pt|pth|ckpt|safetensors)\b")
-_TRAIN_LOSS = Pattern(rf"\btrain(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
-_VAL_LOSS = Pattern(rf"\b(?:val|test|valid|validation)(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
-_ASSIGNMENT = Pattern(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>\S.*)")
+_FORK_EVALUATION = re.compile(r"\[eval\]\s+iter\s+(?P<at>\d{1,12})\s*:(?P<body>.*)")
+_SAVING = re.compile(r"sav(?:ing|ed)\s+(?:model\s+)?checkpoint\b(?P<body>.*)", re.IGNORECASE)
+_SAVED_NUMBER = re.compile(r"(?:ckpt|checkpoint|iter|step)[_\-]?(?P<at>\d{1,12})\.(?:pt|pth|ckpt|safetensors)\b")
+_TRAIN_LOSS = re.compile(rf"\btrain(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
+_VAL_LOSS = re.compile(rf"\b(?:val|test|valid|validation)(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>\S.*)")
 # What a terminal copy leaves of a line that it breaks: a beginning, a time without all of its mfu, half an evaluation.
-_BEGINNING = Pattern(r"(?<![\w*])(?:i|it|ite|iter(?:\s+\d{0,12})?|s|st|ste|step(?:\s+\d{0,12})?)\s*$")
-_MFU_TO_COME = Pattern(r"\s*(?:ms|s|sec|seconds?),?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
-_MFU_COMPLETE = Pattern(r"\s*(?:ms|s|sec|seconds?),\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
-_HALF_EVALUATION = Pattern(r"(?<![\w*])step\s+\d{1,12}:\s*(?:t|tr|tra|trai|train\b.{0,60})?$")
-_WHOLE_EVALUATION = Pattern(
+_BEGINNING = re.compile(r"(?<![\w*])(?:i|it|ite|iter(?:\s+\d{0,12})?|s|st|ste|step(?:\s+\d{0,12})?)\s*$")
+_MFU_TO_COME = re.compile(r"\s*(?:ms|s|sec|seconds?),?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
+_MFU_COMPLETE = re.compile(r"\s*(?:ms|s|sec|seconds?),\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
+_HALF_EVALUATION = re.compile(r"(?<![\w*])step\s+\d{1,12}:\s*(?:t|tr|tra|trai|train\b.{0,60})?$")
+_WHOLE_EVALUATION = re.compile(
     rf"(?<![\w*])step\s+\d{{1,12}}:\s*train\s+loss\s+(?:{_NUMBER})[^,]{{0,12}},\s*(?:val|test)\s+loss\s+(?:{_NUMBER})"
 )
-_END_OF_WORD = Pattern(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
+_END_OF_WORD = re.compile(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
 _MANY_LINES = 30  # fewer are read one by one in less time than it takes to find their shape
 
 # Header lines: what they say, under which name, and whether they mark the start of a process.
 _HEADER = (
-    (Pattern(r"tokens per iteration will be:?\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
-    (Pattern(r"\[train\]\s+tokens/iter\s*=\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
-    (Pattern(r"number of parameters:?\s*(?P<value>[\d.,]+\s*[KMB]?)"), "n_params", True),
-    (Pattern(r"num decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "decayed", False),
-    (Pattern(r"num non-decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "non_decayed", False),
-    (Pattern(r"found vocab_size = (?P<value>\d+)"), "vocab_size", False),
-    (Pattern(r"defaulting to vocab_size of GPT-2 to (?P<value>\d+)"), "vocab_size", False),
+    (re.compile(r"tokens per iteration will be:?\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
+    (re.compile(r"\[train\]\s+tokens/iter\s*=\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
+    (re.compile(r"number of parameters:?\s*(?P<value>[\d.,]+\s*[KMB]?)"), "n_params", True),
+    (re.compile(r"num decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "decayed", False),
+    (re.compile(r"num non-decayed parameter tensors:?.*with (?P<value>[\d,]+) parameters"), "non_decayed", False),
+    (re.compile(r"found vocab_size = (?P<value>\d+)"), "vocab_size", False),
+    (re.compile(r"defaulting to vocab_size of GPT-2 to (?P<value>\d+)"), "vocab_size", False),
 )
 _MARKS = (
     ("Overriding config with", "config", True),
@@ -76,20 +75,20 @@ _MARKS = (
     ("[train] compiling model", "compiling", False),
     ("compiling the model", "compiling", False),
 )
-_DISTRIBUTED = Pattern(
+_DISTRIBUTED = re.compile(
     r"torch[./]distributed[./]run|omp_num_threads environment variable for each process|\btorchrun\b|nproc_per_node"
     r"|\[rank[1-9]\d*\]|deepspeed",
 )
 # Lines of `stepwatch train` beside nanoGPT's.
-_OWN_START = Pattern(
+_OWN_START = re.compile(
     r"stepwatch \S{1,40} trains; times are of the step alone(?P<mean>, the mean since the line before)?;"
 )
-_OWN_PEAK = Pattern(r"; mfu of its (?P<value>\d{1,6}(?:\.\d{1,6})?) TFLOPS")
-_OWN_TIME = Pattern(
+_OWN_PEAK = re.compile(r"; mfu of its (?P<value>\d{1,6}(?:\.\d{1,6})?) TFLOPS")
+_OWN_TIME = re.compile(
     r"(?:(?P<what>evaluation|checkpoint) at (?P<at>\d{1,12}): (?P<how>waited |written in )?|compilation: )"
     r"(?P<value>\d{1,12}(?:\.\d{1,12})?)ms$"
 )
-_OWN_REMARKS = Pattern(
+_OWN_REMARKS = re.compile(
     r"eta \S.{0,80} at iter \d{1,12}$|checkpoint at \d{1,12}: (?:not written|left out)|note: "
     r"|estimate (?:of|against) the run: |evaluation at \d{1,12}: \d{1,12} of \d{1,12} batches$|profile of iterations \d"
     r"|recipe=modern|next: stepwatch "
@@ -112,14 +111,14 @@ _OWN_SETTINGS = frozenset(
 _BUSY = "busy_when_logging"
 
 
-_NUMBERED = Pattern(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
+_NUMBERED = re.compile(rb"iter(?:ation)?\s{1,4}\d{1,12}\s?:")
 # Traces of a log whose lines a terminal copy has broken, before their time or even before their number.
 _TRACES = (
-    (0.6, Pattern(rb"tokens per iteration will be")),
-    (0.6, Pattern(rb"step \d{1,12}: train loss")),
+    (0.6, re.compile(rb"tokens per iteration will be")),
+    (0.6, re.compile(rb"step \d{1,12}: train loss")),
     (0.3, _NUMBERED),
-    (0.1, Pattern(rb"mfu -?\d")),
-    (0.1, Pattern(rb"time \d[\d.]{0,12}ms\b")),
+    (0.1, re.compile(rb"mfu -?\d")),
+    (0.1, re.compile(rb"time \d[\d.]{0,12}ms\b")),
 )
 
 
@@ -144,7 +143,7 @@ def _seconds(found: Found, line: str) -> float | None:
     return seconds if 0 <= seconds <= LONGEST_TIME_S and not _TOTAL.search(line[:begin]) else None
 
 
-_TOTAL = Pattern(r"\btotal time:?\s*$")
+_TOTAL = re.compile(r"\btotal time:?\s*$")
 _TIMES = ("time_ms", "time_s")
 _UNITS = {"time_ms": 1e3, "time_s": 1.0, "average_ms": 1e3}  # in a second
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from stepwatch.patterns import Pattern
 from stepwatch.readers.records import LONGEST_LINE_KEPT, Records
 from stepwatch.run import Fact, Fault, FaultKind
 
@@ -43,7 +42,7 @@ _KINDS = (
     ),
     (FaultKind.TRACEBACK, r"^Traceback \(most recent call last\)"),
 )
-_PATTERNS = tuple((kind, Pattern(source)) for kind, source in _KINDS)
+_PATTERNS = tuple((kind, re.compile(source)) for kind, source in _KINDS)
 FAULT_LETTERS = (
     b"KeyboardInterrupt", b"^C", b"stopped by ", b"out of memory", b"OutOfMemory", b"ALLOC_FAILED", b"EXHAUSTED",
     b"Exhausted", b"OOM when", b"No space left", b"quota exceeded", b"Errno ", b"NCCL", b"nccl", b"Watchdog caught",
@@ -54,7 +53,7 @@ FAULT_LETTERS = (
     b"DistBackend", b"StopIteration", b"AsyncIteration", b"Expired", b"got signal", b"SIGINT", b"job killed",
 )  # fmt: skip
 """Letters of which every line has some that a fault is read from."""
-CARD = Pattern(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
+CARD = re.compile(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 CARD_LETTERS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _TEXTS = tuple(letters.decode() for letters in FAULT_LETTERS)
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from stepwatch.patterns import Pattern
 from stepwatch.readers.reader import MOST_SNIFFED
 from stepwatch.readers.text.stamps import strip_prefix
 
@@ -118,8 +117,10 @@ class Line:
             if self.needs and not pattern.is_needed and len(pieces) == 1:
                 return None
             behind = pieces[0][1].end() if pieces else 0
-            # Most lines of a log are none of most statements: their letters are looked for first.
-            match = pattern.pattern.match(line, behind) if pattern.letters in line else None
+            match = None
+            if pattern.letters in line:  # most lines of a log are none of most statements
+                pattern.compiled = pattern.compiled or re.compile(pattern.source, re.DOTALL)
+                match = pattern.compiled.match(line, behind)
             if match is not None:
                 pieces.append((pattern, match))
             elif not pieces:
@@ -170,10 +171,11 @@ class _Pattern:
         self.fields: list[Field] = []
         self._items: list[str | Field] = []  # of all such lines, in order: letters and fields
         tokens = list(_TOKEN.finditer(statement))
-        source, rest = self._sequence(tokens, 0)
+        self.source, rest = self._sequence(tokens, 0)
+        self.compiled: re.Pattern[str] | None = None
+        """When it is first needed."""
         if rest != len(tokens) or sum(map(len, (token[0] for token in tokens))) != len(statement):
             raise ValueError(f"a bracket without its other in {statement!r}")
-        self.pattern = Pattern(source, re.DOTALL)
         self.opens = self.fields[0] if statement.startswith("{any}") else None
         """What stands before the rest, where that is left open."""
         self.is_needed = any(field.name in needs for field in self.fields)

@@ -64,8 +64,8 @@ class LightningFormat(LineFormat):
         return 0.0 if hits and _is_another_loop(head) else hits or lightning_csv.sniff(head)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        if records.held or (first_line == 0 and lightning_csv.sniff(text)):
-            records.held += text
+        if records.kept or (first_line == 0 and lightning_csv.sniff(text)):
+            lightning_csv.parse(text, first_line, records)
             return
         at = text.find(_STOPPED)  # which may stand behind a bar
         while at >= 0:
@@ -91,9 +91,8 @@ class LightningFormat(LineFormat):
         return np.ones(len(lines), bool)
 
     def finish(self, first_line: int, records: Records) -> None:
-        if records.held:
-            text, records.held = records.held, b""
-            lightning_csv.add_table(text, records)
+        if records.kept:
+            lightning_csv.finish(records)
         else:
             BarRows(records).add()
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, pieces, step_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
-from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.records import LARGEST_KEPT, Records, rows_of
 from stepwatch.readers.text.block import PIECE_BYTES, read_cells
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
@@ -32,6 +32,9 @@ _SINCE_START = Pattern(
 )
 _VALIDATION = Pattern(r"(?:^|[/_|. ])(?:val|valid|validation|eval)(?:[/_|. ]|$)", re.IGNORECASE)
 _LOSS = Pattern(r"(?:^|[/_|. ])loss(?:_step)?$|^loss", re.IGNORECASE)
+_NAMELESS = "?"
+"""A column of rows without a header; no name has this letter."""
+_ROWS, _BEGIN, _EVALUATED, _EPOCHS = "rows", "begin", "evaluated", "epochs"
 
 
 def sniff(head: bytes) -> float:
@@ -46,59 +49,91 @@ def sniff(head: bytes) -> float:
     return 0.4 if empty and len({line.count(b",") for line in lines}) == 1 else 0.0
 
 
-def add_table(text: bytes, records: Records) -> None:
-    header = _HEADER.match(text)
-    names = [name.strip() for name in header[0].decode("utf-8", "replace").split(",")] if header else []
-    lines, table = _table(text, names)
-    if not len(table):
-        return
-    if not names:  # the fullest rising column of whole numbers with the largest is the step
-        names = [f"column {i}" for i in range(table.shape[1])]
-        filled = [i for i in range(table.shape[1]) if not np.isnan(table[:, i]).any()]
-        whole = [i for i in filled if (table[:, i] % 1 == 0).all() and (np.diff(table[:, i]) >= 0).all()]
-        if whole:
-            names[max(whole, key=lambda i: table[-1, i])] = "step"
-    _add_rows(names, lines, table, records)
+def parse(text: bytes, first_line: int, records: Records) -> None:
+    """The rows of a block; the names of their columns, or how many there are, stand in the first."""
+    begin = 0
+    if not records.kept:
+        header = _HEADER.match(text)
+        begin = header.end() if header else 0
+        records.kept = [_names(header[0]) if header else (_NAMELESS,) * _width(text)]
+    (names,) = records.kept
+    for lines, table in _tables(text, begin, names):
+        lines += first_line
+        if _NAMELESS in names:  # what they are shows once all is read
+            records.keep(_ROWS, lines, *table.T)
+        else:
+            _keep_rows(names, lines, table, records)
 
 
-def _table(text: bytes, names: Sequence[str]) -> tuple[Ints, Floats]:
-    """The cells as numbers, nan where empty; lines of another width are left out."""
-    width, skip = len(names), int(bool(names))
-    if not names:
-        cells = (line.count(b",") + 1 for line in text[:PIECE_BYTES].split(b"\n")[1:])
-        width = next((count for count in cells if count > 2), 0)
+def finish(records: Records) -> None:
+    (names,), records.kept = records.kept, []
+    clocks: dict[str, Floats] = {}
+    if _NAMELESS in names:
+        lines, number = _of_nameless(records.take_columns(_ROWS, 1 + len(names)))
+        loss = np.broadcast_to(np.nan, len(lines))
+    else:
+        timed = _timed(names)
+        lines, number, loss, *columns = records.take_columns(_ROWS, 3 + len(timed))
+        clocks = dict(zip(timed, columns, strict=True))
+        evaluated, at, val_loss = records.take_columns(_EVALUATED, 3)
+        records.add_events(Evaluation, evaluated, at=_whole(at), val_loss=val_loss.astype(np.float64))
+    new = np.append(True, number[1:] != number[:-1])[: len(number)]
+    lines, number, loss, *columns = rows_of([lines, number, loss, *clocks.values()], new)
+    if len(lines):
+        clocks, number = dict(zip(clocks, columns, strict=True)), _whole(number)
+        goes_on = bool((records.take_columns(_BEGIN, 2)[1][:1] > 0).any())
+        times = _times(clocks, lines, number, goes_on, records)
+        records.add_rows(number=number, time_s=times, loss=loss, line=_whole(lines))
+
+
+def _names(header: bytes) -> tuple[str, ...]:
+    return tuple(name.strip() for name in header.decode("utf-8", "replace").split(","))
+
+
+def _width(text: bytes) -> int:
+    """How many cells a row without a header has, which may be cut itself."""
+    cells = (line.count(b",") + 1 for line in text[:PIECE_BYTES].split(b"\n")[1:])
+    return next((count for count in cells if count > 2), 0)
+
+
+def _timed(names: Sequence[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if _PER_STEP.search(name) or _SINCE_START.search(name)]
+
+
+def _tables(text: bytes, begin: int, names: Sequence[str]) -> Iterator[tuple[Ints, Floats]]:
+    """Lines and their cells as numbers, nan where empty; lines of another width are left out."""
+    width = len(names)
     # The columns whose numbers show something; of others it counts at most whether there is one.
     telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
     wanted = [
         place
         for place, name in enumerate(names)
-        if name in ("step", "epoch") or any(pattern.search(name) for pattern in telling)
+        if name in ("step", "epoch", _NAMELESS) or any(pattern.search(name) for pattern in telling)
     ]
-    numbers, tables = [np.zeros(0, np.int64)], [np.zeros((0, width))]
-    begin = line = 0
+    line = text.count(b"\n", 0, begin)
     while begin < len(text):
-        end = text.find(b"\n", begin + (PIECE_BYTES if line >= skip else 0)) + 1 or len(text)
-        if line >= skip:
-            table = read_cells(text[begin:end], width, wanted or range(width))
-            if table is not None:
-                numbers.append(np.arange(len(table)) + line)
-            else:  # line by line
-                split = [row.strip() for row in text[begin:end].split(b"\n")]
-                fits = [row.count(b",") + 1 == width and _ROW.fullmatch(row) is not None for row in split]
-                rows = [row.split(b",") for row, whole in zip(split, fits, strict=True) if whole]
-                table = np.array([[float(cell) if cell else math.nan for cell in row] for row in rows])
-                table = table.reshape(len(rows), width)
-                numbers.append(np.flatnonzero(fits) + line)
-            tables.append(np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan))
+        end = text.find(b"\n", begin + PIECE_BYTES) + 1 or len(text)
+        table = read_cells(text[begin:end], width, wanted or range(width))
+        if table is not None:
+            lines: Ints = np.arange(len(table)) + line
+        else:  # line by line
+            split = [row.strip() for row in text[begin:end].split(b"\n")]
+            fits = [row.count(b",") + 1 == width and _ROW.fullmatch(row) is not None for row in split]
+            rows = [row.split(b",") for row, whole in zip(split, fits, strict=True) if whole]
+            table = np.array([[float(cell) if cell else math.nan for cell in row] for row in rows])
+            table = table.reshape(len(rows), width)
+            lines = np.flatnonzero(fits) + line
+        yield lines, np.where(np.abs(table) <= LARGEST_KEPT, table, np.nan)
         begin, line = end, line + text.count(b"\n", begin, end)
-    return np.concatenate(numbers), np.concatenate(tables)
 
 
-def _add_rows(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:
+def _keep_rows(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:
+    """Rows of training, of a validation, and those with the time of an epoch: most have nothing in most columns."""
     columns = {name: table[:, i] for i, name in enumerate(names)}
-    step = columns.get("step", np.full(len(table), np.nan))
+    unknown = np.broadcast_to(np.nan, len(lines))
+    step, epoch = (columns.get(name, unknown) for name in ("step", "epoch"))
     losses = [name for name in names if _LOSS.search(name) and not _VALIDATION.search(name)]
-    loss = np.full(len(table), np.nan)
+    loss = unknown
     for name in losses:
         loss = np.where(np.isnan(loss), columns[name], loss)
     trained = ~np.isnan(loss)
@@ -106,52 +141,79 @@ def _add_rows(names: Sequence[str], lines: Ints, table: Floats, records: Records
         for name in names:
             if name not in ("epoch", "step") and not _VALIDATION.search(name):
                 trained |= ~np.isnan(columns[name])
-    evaluated = next((columns[name] for name in names if _LOSS.search(name) and _VALIDATION.search(name)), None)
-    if evaluated is not None:
-        rows = np.flatnonzero(~np.isnan(evaluated) & np.isfinite(step))
-        records.add_events(Evaluation, lines[rows], at=step[rows].astype(np.int64), val_loss=evaluated[rows])
-    rows = np.flatnonzero(trained & np.isfinite(step))
-    rows = rows[np.concatenate(([True], np.diff(step[rows]) != 0))] if len(rows) else rows
-    if len(rows):
-        number = step[rows].astype(np.int64)
-        times = _times(columns, rows, number, int(lines[rows[0]]), records)
-        records.add_rows(number=number, time_s=times, loss=loss[rows], line=lines[rows])
+    known = np.isfinite(step)
+    rows = np.flatnonzero(trained & known)
+    kept = (step, loss, *(columns[name] for name in _timed(names)))
+    records.keep(_ROWS, lines[rows], *(column[rows] for column in kept))
+    records.keep(_BEGIN, lines[rows[:1]], epoch[rows[:1]])
+    evaluated = next((columns[name] for name in names if _LOSS.search(name) and _VALIDATION.search(name)), unknown)
+    rows = np.flatnonzero(~np.isnan(evaluated) & known)
+    records.keep(_EVALUATED, lines[rows], step[rows], evaluated[rows])
+    for place, name in enumerate(columns):
+        rows = np.flatnonzero(np.isfinite(columns[name]) & (_PER_EPOCH.search(name) is not None))
+        if len(rows):
+            records.keep(_EPOCHS, lines[rows], place, columns[name][rows], step[rows])
+
+
+def _of_nameless(columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Lines and steps: the fullest rising column of whole numbers with the largest is the step."""
+    lines, *cells = columns
+    filled = [column for column in cells if len(lines) and not np.isnan(column).any()]
+    whole = [column for column in filled if (column % 1 == 0).all() and (column[1:] >= column[:-1]).all()]
+    if not whole:
+        return lines[:0], lines[:0]
+    step = max(whole, key=lambda column: column[-1])
+    trained = np.zeros(len(lines), bool)
+    for column in cells:
+        if column is not step:
+            trained |= ~np.isnan(column)
+    lines, step = rows_of([lines, step], trained)
+    return lines, step
+
+
+def _whole(column: np.ndarray) -> np.ndarray:
+    return column if column.dtype.kind == "i" and column.strides != (0,) else column.astype(np.int64)
 
 
 # --- times ------------------------------------------------------------------------------------------------------
 
 
-def _times(columns: dict[str, Floats], rows: Ints, number: Ints, line: int, records: Records) -> Floats:
+def _times(clocks: dict[str, Floats], lines: Ints, number: Ints, goes_on: bool, records: Records) -> Floats:
     """Of a step, from the first of the columns that a user may have logged; nan where there is none."""
-    for name, column in columns.items():
+    line = int(lines[0])
+    for name, column in clocks.items():
         found = _PER_STEP.search(name)
-        if found and np.isfinite(column[rows]).mean() > 0.5:
+        if found and np.isfinite(column).mean() > 0.5:
             scale = 1e-3 if found["unit"] == "_ms" else 1.0
-            known = np.isfinite(column[rows])
-            return np.asarray(np.interp(number, number[known], column[rows][known])) * scale
-    for name, column in columns.items():
-        if _SINCE_START.search(name) and len(rows) > 2 and bool((np.diff(column[rows]) > 0).all()):
+            known = np.isfinite(column)
+            if not (known.all() and bool((number[1:] > number[:-1]).all())):
+                column = np.interp(number, number[known], column[known])
+            return np.asarray(column * scale)
+    for name, column in clocks.items():
+        if _SINCE_START.search(name) and len(lines) > 2 and bool((column[1:] > column[:-1]).all()):
             records.events.append(Fact(line=line, name="averaged", value=True))
-            clock = column[rows] - min(float(column[rows][0]), 0.0)
-            elapsed = Clock(number, clock, np.full(len(rows), WHOLE_SECONDS / 1e3), np.full(len(rows), np.nan), 0)
-            return step_times(elapsed, [])[0]
-    for name, column in columns.items():
-        if _PER_EPOCH.search(name) and np.isfinite(column).any():
-            return _by_epoch(columns, column, rows, line, records)
-    return np.full(len(rows), np.nan)
+            clock = column - min(float(column[0]), 0.0)
+            error, rate = (np.broadcast_to(value, len(lines)) for value in (WHOLE_SECONDS / 1e3, np.nan))
+            return step_times(Clock(number, clock, error, rate, 0), [])[0]
+    if _EPOCHS in records.tables:
+        return _by_epoch(lines, int(number[0]), goes_on, records)
+    return np.broadcast_to(np.nan, len(lines))
 
 
-def _by_epoch(columns: dict[str, Floats], column: Floats, rows: Ints, line: int, records: Records) -> Floats:
+def _by_epoch(lines: Ints, number: int, goes_on: bool, records: Records) -> Floats:
     """Each epoch's time over its steps; the user's clock has the validation in it."""
-    ends = np.flatnonzero(np.isfinite(column))
-    steps = columns["step"][ends] + 1
+    ends, place, took, steps = records.take_columns(_EPOCHS, 4)
+    first = place == place.min()
+    ends, took, steps = ends[first], took[first], steps[first] + 1
     done = np.diff(steps, prepend=0.0)
-    per_step = np.where(done > 0, column[ends] / np.maximum(done, 1), np.nan)
+    per_step = np.where(done > 0, took / np.maximum(done, 1), np.nan)
     usual = median(per_step[np.isfinite(per_step)]) if np.isfinite(per_step).any() else math.nan
-    if columns["step"][rows[0]] > done[0] * 2 or columns.get("epoch", np.zeros(len(column)))[rows[0]] > 0:
+    if number > done[0] * 2 or goes_on:
         per_step[0] = per_step[1] if len(per_step) > 1 else math.nan  # the log begins within a run
-    places = np.searchsorted(ends, rows)
-    found = np.append(per_step, usual)[places]
-    records.events.append(Fact(line=line, name="mean_of_run", value=True))
-    records.events.append(Fact(line=line, name="holds", value=BOTH))
-    return np.where(np.isfinite(found), found, usual)
+    per_step = np.append(np.where(np.isfinite(per_step), per_step, usual), usual)
+    times = np.empty(len(lines))
+    for rows in pieces(len(lines)):  # there may be millions
+        times[rows] = per_step[np.searchsorted(ends, lines[rows])]
+    records.events.append(Fact(line=int(lines[0]), name="mean_of_run", value=True))
+    records.events.append(Fact(line=int(lines[0]), name="holds", value=BOTH))
+    return times

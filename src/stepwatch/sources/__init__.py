@@ -223,7 +223,7 @@ def plain_file(path: str, *, limit: int) -> Source:
             stream = open_files.enter_context(opened_to_follow(path))
             content = content_of(stream, limit)
             written_s = os.fstat(stream.fileno()).st_mtime
-            if not isinstance(content, bytes):  # which closes it
+            if not isinstance(content, bytes) and content.keeps(stream):  # which closes it
                 open_files.pop_all()
     except OSError as error:
         raise unreadable(path, error) from error

@@ -168,7 +168,7 @@ def normalise(data: bytes) -> bytes:
     if data[:4000].lstrip().startswith((b"{", b"[")) and is_document(data):
         from stepwatch.sources.documents import unpack  # few logs are in a notebook
 
-        data = unpack(data)
+        data = unpack(io.BytesIO(data), b"".join) or data
     return to_lines(data)
 
 
@@ -247,13 +247,36 @@ def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
         head = b"".join(start)
         if size <= WHOLE_BYTES:
             return normalise(head)
-        if kind == "sqlite" or is_document(head):  # these are read as a whole
-            return normalise(b"".join((head, *parts)))
-        if not size_on_disk:
+        if kind == "sqlite":  # which is read as a whole
+            return b"".join((head, *parts))
+        if is_document(head):
+            document = stream if size_on_disk and _is_plain(stream) else _in_a_file(chain((head,), parts))
+            text = _text_inside(document)
+            if document not in (stream, text):
+                document.close()
+            stream = text
+        elif not size_on_disk:
             stream = _in_a_file(chain((head,), parts))
     from stepwatch.sources.stored import Stored  # most logs are short
 
     return Stored(stream, limit, has_lines=kind not in RECORDS)
+
+
+def _is_plain(stream: IO[bytes]) -> bool:
+    stream.seek(0)
+    return kind_of(stream.read(MAGIC_BYTES)) not in PACKINGS
+
+
+def _text_inside(document: IO[bytes]) -> IO[bytes]:
+    """In a file of its own; the document as it is where there is none."""
+    from stepwatch.sources.documents import unpack
+
+    document.seek(0)
+    text = unpack(document, _in_a_file)
+    if text.read(1):
+        return text
+    text.close()
+    return document
 
 
 def content_of_parts(parts: Iterator[bytes], limit: int) -> bytes | Stored:
@@ -274,7 +297,11 @@ def _in_a_file(parts: Iterable[bytes]) -> IO[bytes]:
     import tempfile  # few logs are long pipes, or many long files
 
     kept = tempfile.TemporaryFile()  # noqa: SIM115
-    kept.writelines(parts)
+    try:
+        kept.writelines(parts)
+    except BaseException:
+        kept.close()
+        raise
     kept.seek(0)
     return kept
 

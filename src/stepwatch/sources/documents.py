@@ -1,73 +1,289 @@
-"""Logs inside JSON: notebook files and Kaggle's log, whole or cut short."""
+"""Logs inside JSON: notebook files and Kaggle's log, whole or cut short. They are read piece by piece."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import IO, TypeVar
 
 from stepwatch.patterns import Pattern
-from stepwatch.sources.contents import CELL_ENDS
+from stepwatch.sources.contents import CELL_ENDS, READ_BYTES
 
 _BETWEEN_CELLS = Pattern(r"</t[hd]>\s*<t[hd][^>]*>")
 _TAG = Pattern(r"<[^<>]*>")
+_END_OF_ROW = "</tr>\n"
 _JSON_STRING = Pattern(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
+_SPACE = Pattern(r"[ \t\n\r]*")
+PIECE_LETTERS = 1 << 22
+"""Of a list or a string that are decoded together, where it is longer."""
+_MOST_LETTERS = 1 << 28  # of a value that is needed as a whole, such as a picture
+_LONGEST_HALF = 1 << 24  # bytes of a string or an entry whose end is not seen
+_Text = TypeVar("_Text")
 
 
-def unpack(data: bytes) -> bytes:
-    """The text inside a document."""
-    is_kaggle = data[:4000].lstrip().startswith(b"[")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError, MemoryError):
-        return _kaggle_entries(data) if is_kaggle else _json_strings(data)
-    text = "".join(_kaggle_parts(document) if is_kaggle else _notebook_parts(document))
-    return text.encode("utf-8", "replace") or data
-
-
-def _json_strings(data: bytes) -> bytes:
-    """The lines among the strings of a document that is cut short or nested too deeply to be read as a whole."""
-    lines = []
-    for string in _JSON_STRING.finditer(data):
+def unpack(document: IO[bytes], kept: Callable[[Iterable[bytes]], _Text]) -> _Text:
+    """The text inside a document, its parts kept as a whole or in a file; nothing where there is none."""
+    is_kaggle = document.read(4000).lstrip().startswith(b"[")
+    ways: list[Callable[[IO[bytes]], Iterator[str]]] = [_kaggle, _kaggle_lines] if is_kaggle else [_notebook]
+    for way in ways:
+        document.seek(0)
         try:
-            text = json.loads(b'"%s"' % string[1])
-        except ValueError:
-            text = string[1].decode("utf-8", "replace")
-        lines.append(text if text.endswith("\n") else text + "\n")
-    return "".join(lines).encode("utf-8", "replace") or data
+            return kept(part.encode("utf-8", "replace") for part in way(document))
+        except (ValueError, RecursionError, MemoryError):  # cut short, or nested too deeply
+            continue
+    document.seek(0)
+    return kept(part.encode("utf-8", "replace") for part in _json_strings(document))
 
 
-def _notebook_parts(document: object) -> Iterator[str]:
-    cells = document.get("cells") if isinstance(document, dict) else None
-    for cell in cells if isinstance(cells, list) else []:
-        outputs = cell.get("outputs") if isinstance(cell, dict) else None
-        for output in outputs if isinstance(outputs, list) else []:
-            if isinstance(output, dict):
-                data = output.get("data")
-                shown = data if isinstance(data, dict) else {}
-                html = "".join(part for part in _listed(shown.get("text/html")) if isinstance(part, str))
-                if "<progress" in html:  # of the Hugging Face Trainer, whose bar and losses are nowhere else
-                    # As a browser copies it: tabs between the cells of a table, a line for each row.
-                    rows = (_TAG.sub("", row).strip(" ") for row in _BETWEEN_CELLS.sub("\t", html).split("\n"))
-                    yield "".join(row + "\n" for row in rows if row)
-                for text in (output.get("text"), shown.get("text/plain")):
-                    yield from (part for part in _listed(text) if isinstance(part, str))
-                yield "\n".join(part for part in _listed(output.get("traceback")) if isinstance(part, str))
-            yield "\n"
-        if outputs:
-            yield CELL_ENDS + "\n"
+def _parts(document: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Its bytes, each with whether they are the last; these are none."""
+    yield from ((part, False) for part in iter(lambda: document.read(READ_BYTES), b""))
+    yield b"", True
 
 
-def _listed(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
+def _json_strings(document: IO[bytes]) -> Iterator[str]:
+    """The lines among the strings of a document that is cut short or nested too deeply to be read as a whole."""
+    held = b""
+    for part, is_last in _parts(document):
+        held += part
+        end = len(held)
+        for string in _JSON_STRING.finditer(held):
+            if string.end() == end and not is_last and end - string.start() < _LONGEST_HALF:
+                end = string.start()
+                break
+            try:
+                text = json.loads(b'"%s"' % string[1])
+            except ValueError:
+                text = string[1].decode("utf-8", "replace")
+            yield text if text.endswith("\n") else text + "\n"
+        held = held[end:]
 
 
-def _kaggle_parts(document: object) -> Iterator[str]:
+class _Json:
+    """A document of any length: whoever reads it goes from value to value, and takes or enters each."""
+
+    def __init__(self, document: IO[bytes]) -> None:
+        self._document = document
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+        self._decode = json.JSONDecoder().raw_decode
+        self._text, self._at = "", 0
+
+    def next(self) -> str:
+        """The next letter that is no space; none at the end."""
+        self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+        while self._at == len(self._text) and self._has_more():
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+        return self._text[self._at : self._at + 1]
+
+    def value(self) -> object:
+        self.next()
+        while (found := self._whole()) is None:
+            if len(self._text) > _MOST_LETTERS or not self._has_more():
+                raise ValueError
+        return found[0]
+
+    def pieces(self) -> Iterator[object]:
+        """A value; a long list or string in pieces, each of which is a list or a string itself."""
+        opening, has_more = self.next(), True
+        while (found := self._whole()) is None:
+            if not has_more:
+                raise ValueError
+            if len(self._text) - self._at >= PIECE_LETTERS and opening in '["':
+                yield from self._piece(opening)
+            has_more = self._has_more()
+        yield found[0]
+
+    def items(self) -> Iterator[None]:
+        """Goes to each item of a list."""
+        self._take("[")
+        while self.next() != "]":
+            yield
+            if self.next() != "]":
+                self._take(",")
+                if self.next() == "]":
+                    raise ValueError
+        self._take("]")
+
+    def keys(self) -> Iterator[str]:
+        """Goes to each value of an object."""
+        self._take("{")
+        while self.next() != "}":
+            key = self.value()
+            self._take(":")
+            self.next()
+            yield key if isinstance(key, str) else ""
+            if self.next() != "}":
+                self._take(",")
+                if self.next() != '"':
+                    raise ValueError
+        self._take("}")
+
+    def _take(self, letter: str) -> None:
+        if self.next() != letter:
+            raise ValueError
+        self._at += 1
+
+    def _has_more(self) -> bool:
+        """Reads as much again as there is left, so that a long value is not begun too often."""
+        part = self._document.read(max(READ_BYTES, len(self._text) - self._at))
+        self._text = self._text[self._at :] + self._decoder.decode(part, final=not part)
+        self._at = 0
+        return bool(part)
+
+    def _whole(self) -> tuple[object] | None:
+        """The value, if its end is there. Raises ValueError where it can have none."""
+        try:
+            value, end = self._decode(self._text, self._at)
+        except json.JSONDecodeError as error:
+            # Within the longest escape of the end.
+            if error.pos < len(self._text) - 12 and not error.msg.startswith("Unterminated string"):
+                raise
+            return None
+        if isinstance(value, (int, float)) and self._text[end : end + 1] in ("", *".eE") and self._has_more():
+            return self._whole()  # there may be more digits
+        self._at = end
+        return (value,)
+
+    def _piece(self, opening: str) -> Iterator[object]:
+        """What is there of a list or a string, which then begins behind it."""
+        text = self._text[self._at :]
+        if opening == '"':  # behind the end of a line: no escape is divided there, whatever stands before it
+            cuts = [max(text.rfind(end) for end in (r"\n", r"\r")) + 2]
+            closing, behind = '"', 0
+        else:
+            ends = ('",\n', '",') if text[1:].lstrip()[:1] == '"' else ("}\n,", "},")
+            cuts = [text.rfind(end) + end.index(",") for end in ends if end in text]
+            closing, behind = "]", 1
+        for cut in cuts:
+            try:
+                piece = json.loads(text[:cut] + closing)
+            except ValueError:  # it is no end of an item
+                continue
+            self._text, self._at = opening + text[cut + behind :], 0
+            yield piece
+            return
+
+
+# --- notebooks ------------------------------------------------------------------------------------------------------
+
+
+def _notebook(document: IO[bytes]) -> Iterator[str]:
+    notebook = _Json(document)
+    for key in notebook.keys():  # noqa: SIM118
+        if key == "cells" and notebook.next() == "[":
+            for _ in notebook.items():
+                yield from _cell(notebook)
+        else:
+            notebook.value()
+    if notebook.next():
+        raise ValueError
+
+
+def _cell(notebook: _Json) -> Iterator[str]:
+    has_outputs = False
+    for key in notebook.keys() if notebook.next() == "{" else _skipped(notebook):
+        if key == "outputs" and notebook.next() == "[":
+            for _ in notebook.items():
+                has_outputs = True
+                yield from _output(notebook)
+                yield "\n"
+        else:
+            has_outputs |= bool(notebook.value()) and key == "outputs"
+    if has_outputs:
+        yield CELL_ENDS + "\n"
+
+
+def _output(notebook: _Json) -> Iterator[str]:
+    """As its keys stand there in every notebook: of what is shown in several forms, text comes last."""
+    plain: list[str] = []
+    for key in notebook.keys() if notebook.next() == "{" else _skipped(notebook):
+        if key == "data" and notebook.next() == "{":
+            for form in notebook.keys():  # noqa: SIM118
+                if form == "text/html":
+                    yield from _table(notebook)
+                elif form == "text/plain":
+                    plain[:0] = _strings(notebook.value())
+                else:
+                    notebook.value()
+        elif key == "text":
+            for piece in notebook.pieces():
+                yield "".join(_strings(piece))
+        elif key == "traceback":
+            plain.append("\n".join(_strings(notebook.value())))
+        else:
+            notebook.value()
+    yield "".join(plain)
+
+
+def _skipped(notebook: _Json) -> Iterator[str]:
+    notebook.value()
+    yield from ()
+
+
+def _strings(value: object) -> list[str]:
+    return [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
+
+
+def _table(notebook: _Json) -> Iterator[str]:
+    """Of the Hugging Face Trainer, whose bar and losses are nowhere else.
+
+    As a browser copies it: tabs between the cells of a table, a line for each row.
+    """
+    html, is_trainers = "", False
+    for piece in chain(notebook.pieces(), [None]):
+        html += "".join(_strings(piece))
+        is_trainers = is_trainers or "<progress" in html
+        end = len(html)
+        if piece is not None and end < _LONGEST_HALF:
+            end = html.rfind(_END_OF_ROW) + len(_END_OF_ROW) if _END_OF_ROW in html else 0
+        if is_trainers:
+            rows = (_TAG.sub("", row).strip(" ") for row in _BETWEEN_CELLS.sub("\t", html[:end]).split("\n"))
+            yield "".join(row + "\n" for row in rows if row)
+        html = html[end:] if is_trainers or len(html) > PIECE_LETTERS else html
+
+
+# --- Kaggle ---------------------------------------------------------------------------------------------------------
+
+
+def _kaggle(document: IO[bytes]) -> Iterator[str]:
+    log = _Json(document)
+    yield from _texts(entry for piece in log.pieces() if isinstance(piece, list) for entry in piece)
+    if log.next():
+        raise ValueError
+
+
+def _kaggle_lines(document: IO[bytes]) -> Iterator[str]:
+    """Kaggle writes one entry per line: a file cut short still gives its whole entries. Raises ValueError if none."""
+    found = ""
+    for found in _texts(_entries(document)):
+        yield found
+    if not found:
+        raise ValueError
+
+
+def _entries(document: IO[bytes]) -> Iterator[object]:
+    held = b""
+    for part, is_last in _parts(document):
+        *lines, held = (held + part).split(b"\n")
+        if is_last or len(held) > _LONGEST_HALF:
+            lines, held = [*lines, held], b""
+        for line in lines:
+            line = line.strip().lstrip(b"[,").rstrip(b"],")
+            if line.startswith(b"{"):
+                with suppress(ValueError, RecursionError):
+                    yield json.loads(line)
+
+
+def _texts(entries: Iterable[object]) -> Iterator[str]:
     """The text of the entries; each line that begins in one carries its clock, as from a launcher."""
     begins_line = True
-    for entry in document if isinstance(document, list) else []:
+    for entry in entries:
         text = entry.get("data") if isinstance(entry, dict) else None
-        if isinstance(text, str) and text:
+        if isinstance(entry, dict) and isinstance(text, str) and text:
             yield _clock(entry.get("time")) + text if begins_line else text
             begins_line = text.endswith(("\n", "\r"))
 
@@ -78,17 +294,3 @@ def _clock(seconds: object) -> str:
         return ""
     minutes, rest = divmod(round(seconds, 3), 60)
     return f"{int(minutes) // 60:02d}:{int(minutes) % 60:02d}:{rest:06.3f} "
-
-
-def _kaggle_entries(data: bytes) -> bytes:
-    """Kaggle writes one entry per line: a file cut short still gives its whole entries."""
-    entries: list[object] = []
-    for line in data.split(b"\n"):
-        line = line.strip().lstrip(b"[,").rstrip(b"],")
-        if not line.startswith(b"{"):
-            continue
-        try:
-            entries.append(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
-    return "".join(_kaggle_parts(entries)).encode("utf-8", "replace") or _json_strings(data)

@@ -92,6 +92,10 @@ class Stored:
         self._going: tuple[int, Iterator[Stretch]] | None = None
         weakref.finalize(self, stream.close)
 
+    def keeps(self, stream: IO[bytes]) -> bool:
+        """Whether its text is in this file: that of a document is in another."""
+        return stream is self._stream
+
     def blocks(self, line: int = 0) -> Iterator[Stretch]:
         """All that is there, from the block on that holds this line."""
         if self._last is not None and self._last.first <= line:

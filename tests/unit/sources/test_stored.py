@@ -20,7 +20,7 @@ from stepwatch.errors import NoIterations, TooLarge
 from stepwatch.presenters import View, render
 from stepwatch.readers import detect, read, records
 from stepwatch.readers.refusals import fault_of
-from stepwatch.sources import Source, contents, from_file, from_stdin, stored
+from stepwatch.sources import Source, contents, from_file, from_stdin, normalise, stored
 from stepwatch.sources.stored import Stored
 
 LOG = a_log(Truth(max_iters=4000, log_interval=1, eval_interval=500, stall_share=0.01))
@@ -103,9 +103,17 @@ def test_a_pipe_is_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert source.text.decode() == LOG
 
 
-def test_documents_are_read_as_a_whole(tmp_path: Path) -> None:
-    cells = {"cells": [{"outputs": [{"text": LOG}]}]}
-    assert isinstance(a_file(tmp_path, json.dumps(cells).encode()).content, bytes)
+def test_the_text_of_a_document_is_kept_in_a_file(tmp_path: Path) -> None:
+    """Also of one that is packed, or that a pipe holds; of one without any text the document."""
+    cells = json.dumps({"cells": [{"outputs": [{"text": LOG}]}]}).encode()
+    whole = normalise(cells)
+    for data in (cells, gzip.compress(cells)):
+        source = a_file(tmp_path, data)
+        assert isinstance(source.content, Stored)
+        assert source.text == whole
+        assert len(read(source)[0].iterations) == len(read(Source("x", LOG.encode()))[0].iterations)
+    cells = json.dumps({"cells": [{"source": LOG}]}).encode()
+    assert a_file(tmp_path, cells).text == cells
 
 
 def test_a_line_without_an_end_comes_in_pieces(tmp_path: Path) -> None:

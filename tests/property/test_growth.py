@@ -31,7 +31,6 @@ from stepwatch.errors import StepwatchError
 from stepwatch.presenters import text_of
 from stepwatch.readers import READERS, following, read, records
 from stepwatch.readers.following import LiveReader
-from stepwatch.readers.formats import running
 from stepwatch.run import COLUMNS, Iterations, Run
 from stepwatch.sources import Source, contents, from_file, normalise
 from stepwatch.watch import Live
@@ -176,7 +175,7 @@ def test_rows_that_are_made_in_pieces_are_what_they_are_at_once(monkeypatch: pyt
     """As of a log with more rows than are looked at together, in more than one block."""
     text = normalise(a_log(name, 60).encode())
     at_first = all_that_is_read(text, name)
-    monkeypatch.setattr(running, "PIECE", 7)
+    monkeypatch.setattr(records, "PIECE", 7)
     monkeypatch.setattr(sources, "BLOCK_BYTES", 3000)
     assert all_that_is_read(text, name) == at_first
 
@@ -301,7 +300,7 @@ def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
     monkeypatch.setattr(records, "MANY_ROWS", 1 << 12)
     monkeypatch.setattr(records, "MANY_EVENTS", 1 << 8)
     monkeypatch.setattr(sources, "BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(running, "PIECE", 1 << 10)
+    monkeypatch.setattr(records, "PIECE", 1 << 10)
     peaks = []
     for rows in (100, 10_000, 20_000):  # the first of them, for what is made once
         source = Source("a.log", "".join(map(line, range(1, rows + 1))).encode())
@@ -334,7 +333,7 @@ def test_a_long_file_of_records_is_read_in_blocks(
     monkeypatch.setattr(contents, "WHOLE_BYTES", 1 << 16)
     monkeypatch.setattr(contents, "READ_BYTES", 1 << 16)
     monkeypatch.setattr(records, "MANY_ROWS", 1 << 10)
-    monkeypatch.setattr(running, "PIECE", 1 << 8)
+    monkeypatch.setattr(records, "PIECE", 1 << 8)
     peaks = []
     for rows in (100, 1000, 4000):  # the first of them, for what is made once
         file = tmp_path / f"{rows}.log"

@@ -13,7 +13,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.reader import Reader
-from stepwatch.readers.records import ANNOUNCED, ETA_END, LINE_OF, OVER, Kinds, Records, through_midnight
+from stepwatch.readers.records import ANNOUNCED, ETA_END, LINE_OF, OVER, Kinds, Records, rows_where, through_midnight
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -154,6 +154,8 @@ def _goes_on(iterations: Iterations, row: int) -> bool:
 
 def _sentinel_rows(iterations: Iterations) -> set[int]:
     """The first -100 % line after others, or the next one whose number does not grow; repeats do not count."""
+    if iterations.reported_mfu.strides == (0,) and np.isnan(iterations.reported_mfu[:1]).all():
+        return set()
     sentinel = iterations.reported_mfu == SENTINEL_MFU
     grows = iterations.number[1:] > iterations.number[:-1]
     candidates = np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1
@@ -295,14 +297,14 @@ def _admitted(run: Run) -> Run:
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
-    timed = np.isfinite(iterations.time_s)
-    if timed.any() and not timed.all():  # where none has a time, the reader is to know of them
-        iterations = iterations.take(timed)
+    untimed = rows_where(lambda time_s: ~np.isfinite(time_s), iterations.time_s)
+    if 0 < len(untimed) < len(iterations):  # where none has a time, the reader is to know of them
+        iterations = iterations.take(np.isfinite(iterations.time_s))
     reordered = bool((iterations.number[1:] < iterations.number[:-1]).any())
     if (iterations.number[1:] <= iterations.number[:-1]).any():
         order = np.argsort(iterations.number, kind="stable")
         iterations = iterations.take(order[np.diff(iterations.number[order], prepend=-np.inf) > 0])
-    if not np.isnan(iterations.stamp_s).all():
+    if iterations.stamp_s.strides != (0,):  # unknown throughout
         iterations = replace(iterations, stamp_s=through_midnight(iterations.stamp_s))
     return iterations, reordered
 

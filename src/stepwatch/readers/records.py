@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ from stepwatch.units import DAY_S
 
 MANY_ROWS = 1 << 22
 """Of which the columns are made narrow: a log of about 200 MB."""
+PIECE = 1 << 18
+"""Rows that are looked at together, where there may be millions."""
 MANY_EVENTS = 1 << 16
 """Beyond which evaluations and checkpoints are columns."""
 _RECENT_EVENTS = 8
@@ -225,8 +228,9 @@ class Records:
             for name, parts in self.columns.items():
                 narrow = _NARROW.get(name)
                 for place, part in enumerate(parts if narrow is not None else ()):
-                    fits = narrow is not np.int32 or bool((np.abs(part) < _FOUR_BYTES).all())
-                    if fits and part.dtype != narrow and part.strides != (0,):
+                    if part.dtype == narrow or part.strides == (0,):
+                        continue
+                    if narrow is not np.int32 or bool((np.abs(part) < _FOUR_BYTES).all()):
                         parts[place] = part.astype(narrow)
                 _grow_first(parts)
 
@@ -256,26 +260,32 @@ class Records:
     def admit(self) -> None:
         """Leaves out what no training can have, and keeps count of it: behind this, arithmetic is safe."""
         rows = self.iterations()
-        fits = (rows.number >= 0) & (rows.number <= bounds.ITERATION.high)
-        short = (rows.time_s >= 0) & (rows.time_s < bounds.STEP_S.low)  # its digits round it to nothing
-        timed = ((rows.time_s >= 0) & (rows.time_s <= bounds.STEP_S.high)) | np.isnan(rows.time_s)
-        changed = {"time_s": np.where(short, bounds.STEP_S.low, rows.time_s)} if short.any() else {}
-        for row in np.flatnonzero(~(fits & timed)).tolist():
-            name = "time_s" if fits[row] else "number"
+        number, times, changed = rows.number, rows.time_s, {}
+        # Its digits round it to nothing.
+        short = rows_where(lambda time_s: (time_s >= 0) & (time_s < bounds.STEP_S.low), times)
+        if len(short):
+            changed["time_s"] = times = _with(times, short, bounds.STEP_S.low)
+        strange = rows_where(
+            lambda at, time_s: (at < 0) | (at > bounds.ITERATION.high) | (time_s < 0) | (time_s > bounds.STEP_S.high),
+            number,
+            times,
+        )
+        for row in strange.tolist():
+            name = "time_s" if 0 <= number[row] <= bounds.ITERATION.high else "number"
             self._leave_out(int(rows.line[row]), name, getattr(rows, name)[row].item())
         for name, limits in _COLUMN_BOUNDS.items():
-            column = getattr(rows, name)
+            column, instead = getattr(rows, name), np.inf if name == "loss" else np.nan
             if column.strides == (0,):  # unknown throughout
                 continue
-            strange = (column < limits.low) | (column > limits.high)  # nan is neither
-            if name == "loss":
-                strange &= column != np.inf
-            if strange.any():
-                changed[name] = np.where(strange, np.inf if name == "loss" else np.nan, column)
+            outside = rows_where(partial(_is_outside, limits, instead), column)
+            if len(outside):
+                changed[name] = _with(column, outside, instead)
         if changed:
             rows = replace(rows, **changed)
-        if changed or not (fits & timed).all():
-            self.replace_rows(rows.take(fits & timed))
+        if len(strange):
+            rows = rows.take(np.delete(np.arange(len(rows)), strange))
+        if changed or len(strange):
+            self.replace_rows(rows)
         self.events = [kept for event in self.events if (kept := self._admitted(event)) is not None]
         self.many = {kind: [self._admitted_columns(part) for part in parts] for kind, parts in self.many.items()}
         self.outside.sort()
@@ -362,13 +372,35 @@ class Kinds(NamedTuple):
 
 def through_midnight(stamps: np.ndarray) -> np.ndarray:
     """Clocks that go on: those without a date start again at midnight."""
+    if not np.fmax.reduce(stamps, initial=np.nan) <= DATED_S:  # or none is known
+        return stamps
     known = ~np.isnan(stamps)
     values = stamps[known]
-    if len(values) < 2 or float(values.max()) > DATED_S:
+    if len(values) < 2:
         return stamps
     whole = stamps.copy()
     whole[known] = values + DAY_S * np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
     return whole
+
+
+def pieces(length: int) -> Iterator[slice]:
+    return (slice(begin, min(begin + PIECE, length)) for begin in range(0, length, PIECE))
+
+
+def rows_where(holds: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
+    """The rows for which something holds; of many rows no mask is made."""
+    found = [part.start + np.flatnonzero(holds(*(c[part] for c in columns))) for part in pieces(len(columns[0]))]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _is_outside(limits: bounds.Range, instead: float, column: np.ndarray) -> np.ndarray:
+    return np.asarray(((column < limits.low) | (column > limits.high)) & (column != instead))  # nan is neither
+
+
+def _with(column: np.ndarray, rows: np.ndarray, value: float) -> np.ndarray:
+    changed = column.copy()
+    changed[rows] = value
+    return changed
 
 
 def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.running import WHOLE_SECONDS, in_one_piece, pieces
+from stepwatch.readers.formats.running import WHOLE_SECONDS, in_one_piece
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
-from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records, rows_of
+from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records, pieces, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import LONGEST_LINE, Line
 from stepwatch.readers.text.line_format import Kept, LineFormat

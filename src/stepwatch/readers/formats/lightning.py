@@ -23,11 +23,10 @@ from stepwatch.readers.formats.running import (
     groups,
     in_one_piece,
     lap_times,
-    pieces,
 )
 from stepwatch.readers.levers import LIGHTNING
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import OVER, Records, rows_of
+from stepwatch.readers.records import OVER, Records, pieces, rows_of
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import LineFormat

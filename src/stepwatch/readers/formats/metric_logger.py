@@ -14,9 +14,9 @@ import numpy as np
 
 from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.running import in_one_piece, pieces
+from stepwatch.readers.formats.running import in_one_piece
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
+from stepwatch.readers.records import LONGEST_TIME_S, Records, pieces, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat

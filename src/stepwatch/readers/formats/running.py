@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwatch.readers import records
+from stepwatch.readers.records import pieces
 from stepwatch.run import Floats, Ints, repeated
 
 SMOOTHING = 0.3  # tqdm's own
@@ -21,18 +23,12 @@ WHOLE_SECONDS = 0.5
 _KEPT = 1 - SMOOTHING
 _LONG = 100.0  # times the doubt of a clock: what it shows is then right to two digits
 _PRINTED = 0.02  # what the digits of a rate may hide over a span
-PIECE = 1 << 18
-"""Rows that are looked at together, where there may be millions."""
-
-
-def pieces(length: int) -> Iterator[slice]:
-    return (slice(begin, min(begin + PIECE, length)) for begin in range(0, length, PIECE))
 
 
 def groups(begins: Ints, length: int) -> Iterator[slice]:
     """Pieces of about that size that are made of whole parts, which begin at these rows."""
     edges = np.append(begins, length)
-    some = edges[np.searchsorted(edges, np.arange(0, length, PIECE))]
+    some = edges[np.searchsorted(edges, np.arange(0, length, records.PIECE))]
     return (slice(*edge) for edge in pairwise(dict.fromkeys([*some.tolist(), length])))
 
 

@@ -21,10 +21,9 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Text, decode, fields
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.running import pieces
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
 from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
-from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, rows_of
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_of
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
 from stepwatch.sources import kind_of

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.readers.formats.running import in_one_piece, median, pieces
+from stepwatch.readers.formats.running import in_one_piece, median
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import OVER, Records, rows_of
+from stepwatch.readers.records import OVER, Records, pieces, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat

@@ -99,7 +99,7 @@ def _figures(block: Block, begins: Ints, ends: Ints) -> dict[str, Floats]:
     inside = (rows >= 0) & (colons < np.append(ends, 0)[rows])
     rows, colons = rows[inside], colons[inside]
     starts = gaps[np.searchsorted(gaps, colons) - 1] + 1 if len(gaps) else colons
-    wanted = np.isin(block.words[starts], _WANTED)
+    wanted = np.isin(block.words[starts], _WANTED) & (starts >= begins[rows])  # not behind the line before
     rows, colons, starts = rows[wanted], colons[wanted], starts[wanted]
     wrapped, _, _ = Literal(b"np.").apply(block, colons + 1, colons)  # np.float64(1.5)
     places = colons + 1

@@ -16,7 +16,7 @@ from stepwatch.readers.formats.history import ROW, TIME, Column, History, add_hi
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, narrow, take
 from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
-from stepwatch.readers.records import Records, rows_of
+from stepwatch.readers.records import Records, rows_where
 from stepwatch.readers.text.block import Block, read_int, read_number
 from stepwatch.run import Floats, Ints, Timing
 
@@ -58,12 +58,12 @@ def finish(first_line: int, records: Records) -> None:
 def _by_step(track: Track) -> Track:
     """What was logged at one moment by its step, and what was logged twice once: as it was at last."""
     step, wall, value = track
-    later, same = wall[1:] > wall[:-1], step[1:] == step[:-1]
-    if not (later | (step[1:] >= step[:-1])).all():
+    pairs = step[:-1], step[1:], wall[:-1], wall[1:]  # there may be millions
+    if len(rows_where(lambda before, after, since, at: (at <= since) & (after < before), *pairs)):
         order = np.lexsort((step, wall))
         return _by_step(Track(step[order], wall[order], value[order]))
-    last = np.append(later | ~same, np.ones(1, bool))
-    return Track(*rows_of([step, wall, value], last))
+    again = rows_where(lambda before, after, since, at: (at <= since) & (after == before), *pairs)
+    return track.without(again)
 
 
 def _history(tracks: Tracks) -> History:

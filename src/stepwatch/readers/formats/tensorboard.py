@@ -23,7 +23,7 @@ from stepwatch.readers.formats.event_files import Text, decode, fields
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
 from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
-from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_of
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_where
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
 from stepwatch.sources import kind_of
@@ -110,7 +110,7 @@ class Events:
         ends = np.zeros(0, np.int64)
         given = next((track for name in _PER_ITERATION if (track := self.track(name)) is not None), None)
         if given is not None:
-            rows, times = given._replace(value=_joined_at(rows, given.step)), given.value
+            rows, times = given._replace(value=_joined_at(rows, given.step)), given.value.astype(np.float64, copy=False)
         else:
             rows, ends = self._with_ends(rows)
             times, evaluations = _between(rows, evaluations, self._starts)
@@ -223,8 +223,10 @@ class Events:
         track = self.tracks.get(name)
         if track is None:
             return None
-        new = np.append(track.step[:1] != -1, track.step[1:] != track.step[:-1])
-        return Track(*rows_of([*track], new))
+        again = 1 + rows_where(np.equal, track.step[:-1], track.step[1:])
+        if (track.step[:1] == -1).any():
+            again = np.append(0, again)
+        return track.without(again)
 
     # --- which tags ---------------------------------------------------------------------------------------------
 
@@ -327,14 +329,16 @@ class Events:
         return facts
 
     def _add_rows(self, rows: Track, times: Floats, records: Records, ends: Ints | None = None) -> None:
-        fits, anew = np.empty(len(times), bool), np.empty(len(times), bool)
         line = np.empty(len(times), np.int32 if self.first_line + len(self.moments) < 1 << 30 else np.int64)
+        anew = []
         for part, each in _parts(rows, self._starts):
-            fits[part] = (times[part] > 0) & (times[part] < LONGEST_TIME_S) & (each.step >= 0)
             line[part] = self.first_line + np.searchsorted(self.moments, each.wall_s)
-            anew[part] = (each.steps < 0) | each.restarted
+            anew += (part.start + np.flatnonzero((each.steps < 0) | each.restarted)).tolist()
+        strange = rows_where(
+            lambda time_s, step: ~((time_s > 0) & (time_s < LONGEST_TIME_S) & (step >= 0)), times, rows.step
+        )
         loss = rows.value
-        if not np.isfinite(loss).all():
+        if len(rows_where(lambda value: ~np.isfinite(value), loss)):
             loss = np.where(np.isfinite(loss), loss, np.inf)
         if ends is not None and len(ends):
             loss = loss.copy()
@@ -346,17 +350,19 @@ class Events:
             "reported_mfu": _joined_at(mfu and mfu._replace(value=mfu.value / 100), rows.step),
             "line": line,
         }  # fmt: skip
-        records.add_rows(**dict(zip(columns, rows_of([*columns.values()], fits), strict=True)))
+        if len(strange):
+            fits = np.delete(np.arange(len(times)), strange)
+            columns = {name: column[fits] for name, column in columns.items()}
+        records.add_rows(**columns)
         waits = next((track for name in _DATA if (track := self.track(name)) is not None), None)
         if waits is not None:
-            data = np.clip(_joined_at(waits, rows.step), 0.0, times)[fits]
-            records.keep(INSIDE, line[fits], data, np.full(len(data), np.nan))
-        for row in np.flatnonzero(anew).tolist():
+            data = np.delete(np.clip(_joined_at(waits, rows.step), 0.0, times), strange)
+            records.keep(INSIDE, columns["line"], data, np.nan)
+        for row in anew:
             records.events.append(Fact(int(line[row]), "begun_anew", row, header=True))
         told = [text.wall_s for text in self.texts if text.tag == _AT_THE_START]
         told += [wall - took for _, wall, took in zip(*(self.track(_WHOLE_RUNTIME) or ((), (), ())), strict=True)]
-        anew[:1] = True
-        begun = np.flatnonzero(anew & fits)
+        begun = np.setdiff1d(np.array([0, *anew] if len(times) else [], np.int64), strange)
         for row, start in zip(begun.tolist(), self._starts(rows.wall_s[begun]).tolist(), strict=True):
             before_s = rows.wall_s[row - 1] if row else -np.inf
             known = any(before_s < wall <= start for wall in told)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwatch.readers import records
 from stepwatch.readers.records import Records
 from stepwatch.run import Floats, Ints
 
@@ -19,14 +20,21 @@ class Track(NamedTuple):
     wall_s: Floats
     value: Floats
 
+    def without(self, rows: Ints) -> Track:
+        """No copy where there are none."""
+        return Track(*(np.delete(column, rows) for column in self)) if len(rows) else self  # type: ignore[arg-type]
+
 
 Tracks = dict[str, Track]
 """By tag, as they first come. Several may share their steps and times."""
 
 
-def keep(records: Records, tag: str, track: Track) -> None:
-    """Until all is read."""
-    records.tables.setdefault(_TABLE + tag, []).append((track.wall_s, narrow(track.step), track.value))
+def keep(into: Records, tag: str, track: Track) -> None:
+    """Until all is read; many losses with seven digits, as those of rows."""
+    parts = into.tables.setdefault(_TABLE + tag, [])
+    parts.append((track.wall_s, narrow(track.step), track.value))
+    if "loss" in tag.lower() and len(parts[0][0]) > records.MANY_ROWS:
+        parts[:] = [(wall, step, value.astype(np.float32, copy=False)) for wall, step, value in parts]
 
 
 def narrow(step: Ints) -> Ints:
@@ -34,11 +42,11 @@ def narrow(step: Ints) -> Ints:
     return step.astype(np.int32) if bool((np.abs(step) < 1 << 30).all()) else step
 
 
-def take(records: Records) -> Tracks:
+def take(kept: Records) -> Tracks:
     """All that were kept, which are not kept any longer."""
     tracks = {}
-    for name in [name for name in records.tables if name.startswith(_TABLE)]:
-        wall, step, value = records.take_columns(name, 3)
+    for name in [name for name in kept.tables if name.startswith(_TABLE)]:
+        wall, step, value = kept.take_columns(name, 3)
         if len(wall):
             tracks[name.removeprefix(_TABLE)] = Track(step, wall, value)
     return tracks

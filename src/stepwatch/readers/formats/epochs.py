@@ -86,7 +86,9 @@ class Epochs(NamedTuple):
         """The mean of the steps of each row, from the seconds since its epoch began."""
         spent = np.diff(elapsed_s, prepend=0.0)
         spent[self.begins] = elapsed_s[self.begins]
-        return np.asarray(np.maximum(spent, 0.0) / self.covers)
+        np.maximum(spent, 0.0, out=spent)
+        spent /= self.covers
+        return np.asarray(spent)
 
     def numbers(self, records: Records) -> Ints:
         """Steps done since the training began; a later process counts on where its epochs do."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
-from stepwatch.run import Fact, Levers, Timing, Traits
+from stepwatch.run import Fact, Levers, Timing, Traits, rows_from
 
 _EPOCH = Line("{any}epoch time: {whole_ms:decimal} ms, per step time: {step_ms:decimal} ms")
 _LOSS = Line("{any}epoch: {epoch:int}[/{last:int}] step: {step:int}[/{int}], loss is {loss}")
@@ -26,27 +26,28 @@ class _MindSpore(LineFormat):
         records.keep(_TIMES, lines, found["whole_ms"] / 1000, found["step_ms"] / 1000, stamps)
 
     def finish(self, first_line: int, records: Records) -> None:
-        table, losses = records.take_table(_TIMES, 4), records.take_table(_LOSSES, 4)
-        table = table[(table[:, 2] > 0) & (table[:, 1] <= LONGEST_TIME_S)]
-        if not len(table):
+        columns, losses = records.take_columns(_TIMES, 4), records.take_columns(_LOSSES, 4)
+        line, whole, step, stamps = rows_of(columns, (columns[2] > 0) & (columns[1] <= LONGEST_TIME_S))
+        del columns  # there may be millions of rows
+        if not len(line):
             return
-        line, whole, step, stamps = table.T
-        steps = np.maximum(np.round(whole / step), 1.0)
-        above = np.searchsorted(losses[:, 0], line) - 1
-        told = np.concatenate((losses, [[-1.0, np.nan, np.nan, np.nan]]))[above]
-        known = told[:, 0] > np.append(-1.0, line[:-1])  # a loss of this epoch
-        epoch = np.where(known, told[:, 1], np.nan)
+        whole_steps = np.round(whole / step)
+        steps = np.maximum(whole_steps, 1.0, out=whole_steps)
+        above = rows_from(losses[0], line) - 1
+        # A loss of this epoch; where there is none above, the last row of all stands for it.
+        known = (above >= 0) & (np.append(losses[0], -1)[above] > np.append(-1, line[:-1]))
+        epoch = np.where(known, np.append(losses[1], np.nan)[above], np.nan)
         if np.isnan(epoch).any():
             epoch = np.arange(1.0, len(line) + 1)
         anew = np.diff(epoch, prepend=np.inf) <= 0
-        columns = {"number": (epoch * steps).astype(np.int64), "time_s": whole / steps, "stamp_s": stamps}
-        loss = np.where(known, told[:, 3], np.nan)
-        records.add_rows(**columns, loss=loss, line=line.astype(np.int64))
+        number, loss = (epoch * steps).astype(np.int64), np.where(known, np.append(losses[3], np.nan)[above], np.nan)
+        records.add_rows(number=number, time_s=whole / steps, stamp_s=stamps, loss=loss, line=line)
         for row in np.flatnonzero(anew).tolist():
             if row or epoch[row] == 1:  # an excerpt shows no start
                 records.events.append(Fact(int(line[row]), "process", row, header=True))
-            if known[row] and told[row, 2] > 0:
-                records.events.append(Fact(int(line[row]), "max_iters", int(told[row, 2] * steps[row])))
+            last = float(losses[2][above[row]]) if known[row] else 0.0
+            if last > 0:
+                records.events.append(Fact(int(line[row]), "max_iters", int(last * steps[row])))
 
 
 FORMAT = _MindSpore(

@@ -14,9 +14,9 @@ from collections import deque
 import numpy as np
 
 from stepwatch.readers.formats.epochs import Epochs, add_epochs, plan_epochs
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times, median
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, groups, in_one_piece, lap_times, median
 from stepwatch.readers.reader import CHECKPOINT
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -57,17 +57,20 @@ class _Minimind(LineFormat):
         plan_epochs(found, lines, records)
 
     def finish(self, first_line: int, records: Records) -> None:
-        table, bars = records.take_table(_LINES, 8), records.take_table(_BARS, 4)
-        known = np.isfinite(table[:, :5]).all(axis=1) & (table[:, 3] > 0)
-        table = table[known & (np.abs(table[:, 4]) <= LONGEST_TIME_S)]
-        table[:, 1] -= 1
-        done, total = table[:, 2], table[:, 3]
-        if (done == 0).any() or (table[:, 5].any() and not (done == total).any()):  # counted from 0
-            done += 1
-        epochs = Epochs.of(*table[:, :4].T)
+        columns, bars = records.take_columns(_LINES, 8), records.take_table(_BARS, 4)
+        known = (columns[3] > 0) & (np.abs(columns[4]) <= LONGEST_TIME_S)
+        for column in columns[:4]:
+            known &= np.isfinite(column)
+        line, epoch, done, total, *others = rows_of(columns, known)
+        del columns  # there may be millions of rows
+        if (done == 0).any() or (others[1].any() and not (done == total).any()):  # counted from 0
+            done = done + 1
+        epochs = Epochs.of(line, epoch - 1, done, total)
+        del line, epoch, done, total
         if not len(epochs.rows):
             return
-        _, _, _, _, left, older, loss, stamps = table[epochs.rows].T
+        own = in_one_piece(epochs.rows)
+        left, older, loss, stamps = (column[own] for column in others)
         elapsed = _by_bars(epochs, bars)
         if elapsed is None:
             times = epochs.differences(_since_begin(epochs, left, older))
@@ -78,7 +81,7 @@ class _Minimind(LineFormat):
         for row in epochs.begins[epochs.process].tolist():
             if epochs.done[row] <= usual + 1:  # counted from 0, the first line has a step more than the others
                 records.events.append(Fact(int(epochs.line[row]), "first_covers", int(epochs.done[row])))
-        add_epochs(epochs, times, np.full(len(left), np.nan), loss, stamps, [], records)
+        add_epochs(epochs, times, np.broadcast_to(np.nan, len(left)), loss, stamps, [], records)
 
 
 def _by_bars(epochs: Epochs, bars: np.ndarray) -> Floats | None:
@@ -94,18 +97,21 @@ def _by_bars(epochs: Epochs, bars: np.ndarray) -> Floats | None:
 
 def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
     """Seconds since the epoch began at each row, as evenly as the bounds of all rows allow."""
-    to_come = repeated(epochs.total, epochs.lengths) - epochs.done
-    with np.errstate(divide="ignore", invalid="ignore"):
-        least = epochs.done * ((left - older * MINUTE_S) / to_come)  # the older ones subtract two that are rounded down
-        most = epochs.done * ((left + MINUTE_S) / to_come)
-    least = np.where(to_come > 0, np.maximum(least, 0.0), 0.0)
-    most = np.where(to_come > 0, most, np.inf)
-    elapsed = np.empty(len(left))
-    for begin, length in zip(epochs.begins.tolist(), epochs.lengths.tolist(), strict=True):
-        rows = slice(begin, begin + length)
-        low = np.maximum.accumulate(least[rows])
-        high = np.minimum.accumulate(most[rows][::-1])[::-1]
-        elapsed[rows] = _straightest(epochs.done[rows], np.minimum(low, high), high)
+    elapsed, lengths = np.empty(len(left)), epochs.lengths
+    for part in groups(epochs.begins, len(left)):
+        some = slice(*np.searchsorted(epochs.begins, (part.start, part.stop)))
+        done, own = epochs.done[part], left[part]
+        to_come = repeated(epochs.total[some], lengths[some]) - done
+        with np.errstate(divide="ignore", invalid="ignore"):
+            least = done * ((own - older[part] * MINUTE_S) / to_come)  # the older ones subtract two, rounded down
+            most = done * ((own + MINUTE_S) / to_come)
+        least = np.where(to_come > 0, np.maximum(least, 0.0), 0.0)
+        most = np.where(to_come > 0, most, np.inf)
+        for begin, length in zip((epochs.begins[some] - part.start).tolist(), lengths[some].tolist(), strict=True):
+            rows = slice(begin, begin + length)
+            low = np.maximum.accumulate(least[rows])
+            high = np.minimum.accumulate(most[rows][::-1])[::-1]
+            elapsed[part][rows] = _straightest(done[rows], np.minimum(low, high), high)
     return elapsed
 
 

@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.running import at_lines, in_one_piece
+from stepwatch.readers.formats.running import at_lines
 from stepwatch.readers.reader import NOTHING
-from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
+from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records, pieces, rows_where
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import LineFormat
@@ -87,15 +87,17 @@ class Modded(LineFormat):
         first = rows.line.min() if len(rows.line) else np.iinfo(np.int64).max
         records.events = [event for event in records.events if not (isinstance(event, Fault) and event.line < first)]
         clocks = _Clocks.of(rows, records.take_table(CLOCKS_OF_VALIDATIONS, 3))
+        known, losses, moments = rows.line, rows.loss, rows.stamp_s
+        del rows  # there may be millions of rows
+        for columns in records.columns.values():
+            columns.clear()
         timed = [_timed(clocks.take(begin, end)) for begin, end in pairwise(clocks.edges()) if end > begin]
         if not timed:
             return
-        del clocks  # there may be millions of rows
+        del clocks
         # The rows with times instead of clocks, each with the loss in its line.
         lines, numbers, times = timed[0] if len(timed) == 1 else map(np.concatenate, zip(*timed, strict=True))
-        loss, stamps = (at_lines(lines, rows.line, column) for column in (rows.loss, rows.stamp_s))
-        for columns in records.columns.values():
-            columns.clear()
+        loss, stamps = (at_lines(lines, known, column) for column in (losses, moments))
         records.add_rows(number=numbers, line=lines, time_s=times, loss=loss, stamp_s=stamps)
         for line, number, _ in timed:
             if len(line) == 1 and number[0] > 1:  # nothing but the mean since the start
@@ -130,18 +132,23 @@ class _Clocks:
 
 
 def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
-    """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out."""
+    """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out.
+
+    The clocks are overwritten: there may be millions.
+    """
     # As if the clock had never been set to zero; it then begins with the step that the next line is about. A line of a
     # step and one of validation may show the same moment a digit apart, and that is none.
-    shown = np.diff(clocks.shown_s, prepend=0.0)
-    anew = np.append(False, clocks.shown_s[1:] < 0.5 * clocks.shown_s[:-1])
+    shown, begun = clocks.shown_s, float(clocks.shown_s[0])
+    anew = 1 + rows_where(lambda before, after: after < 0.5 * before, shown[:-1], shown[1:])
+    since = shown[anew]
+    _to_differences(shown)
     np.maximum(shown, 0.0, out=shown)
-    shown[anew] = clocks.shown_s[anew]
+    shown[anew] = since
     shown[0] = 0.0
     np.cumsum(shown, out=shown)
-    shown += clocks.shown_s[0]
-    new = np.append(True, clocks.number[1:] > clocks.number[:-1])  # they do not fall
-    first = in_one_piece(np.flatnonzero(new))
+    shown += begun
+    again = 1 + rows_where(np.equal, clocks.number[:-1], clocks.number[1:])  # they do not fall
+    first = np.delete(np.arange(len(shown)), again) if len(again) else slice(0, len(shown))
     number, line, printed = clocks.number[first], clocks.line[first], shown[first]
     # When the card had done the steps up to each number: as validation shows it, else by the lines of steps.
     waited = np.flatnonzero(clocks.waited)
@@ -170,9 +177,16 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
     if 0 < number[0] == interval:  # the first of all; a single line shows nothing but the mean since the start
         line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
-    times = np.diff(ended)
+    _to_differences(ended)
+    times = ended[1:]
     times /= np.diff(number)
     return line[1:], number[1:], np.maximum(times, 0.0, out=times)
+
+
+def _to_differences(column: Floats) -> None:
+    """Each value but the first without the one before it, where it stands."""
+    for rows in reversed([*pieces(len(column) - 1)]):
+        column[rows.start + 1 : rows.stop + 1] -= column[rows].copy()
 
 
 FORMAT = Modded(

@@ -266,7 +266,7 @@ def joined(parts: list[np.ndarray]) -> np.ndarray:
         values = np.array([part[0] for part in filled])
         if bool((values == values[0]).all()) or bool(np.isnan(values).all()):
             return np.broadcast_to(values[0], sum(map(len, filled)))
-    return np.concatenate(parts)
+    return filled[0] if len(filled) == 1 else np.concatenate(filled or parts)
 
 
 class Fact(NamedTuple):

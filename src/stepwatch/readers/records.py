@@ -119,8 +119,8 @@ class Records:
         if len(lines) > MANY_EVENTS:
             unknown = np.broadcast_to(np.nan, len(lines))
             whole = (lines, *(columns.get(name, unknown) for name in kind._fields[1:]))
-            of_kind = EventColumns(kind, tuple(np.asarray(column, np.float64) for column in whole))
-            self.many.setdefault(kind, []).append(of_kind)
+            narrow = (c if c.dtype == np.int32 else c.astype(np.float64, copy=False) for c in whole)
+            self.many.setdefault(kind, []).append(EventColumns(kind, tuple(narrow)))
             return
         told = (_known(columns[name]) if name in columns else repeat(None) for name in kind._fields[1:])
         # As kind(line, …), which takes three times as long; there may be as many as iterations.
@@ -195,15 +195,15 @@ class Records:
         """All rows in the order of their lines."""
         for parts in self.columns.values():
             _grow_first(parts)
-        whole = {name: parts[0] for name, parts in self.columns.items()}
-        for name in ("number", "line"):
-            if whole[name].dtype != np.int32:
-                whole[name] = whole[name].astype(np.int64, copy=False)
-        line = whole["line"]
-        if len(line) > 1 and bool((line[1:] < line[:-1]).any()):
+        line = _whole(self.columns["line"][0])
+        if len(rows_where(np.less, line[1:], line[:-1])):
             order = np.argsort(line, kind="stable")
-            whole = {name: column[order] for name, column in whole.items()}
-        return Iterations(**whole)
+            del line
+            for parts in self.columns.values():  # each is let go as it is put in order
+                if parts[0].strides != (0,):
+                    parts[0] = parts[0][order]
+        rows = {name: parts[0] for name, parts in self.columns.items()}
+        return Iterations(**rows | {name: _whole(rows[name]) for name in ("number", "line")})
 
     def narrow(self) -> None:
         """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU.
@@ -412,6 +412,10 @@ def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
         return [column[rows] for column in columns]
     count = int(np.count_nonzero(kept))
     return [np.broadcast_to(c[0], count) if c.strides == (0,) else c[kept] for c in columns]
+
+
+def _whole(column: np.ndarray) -> np.ndarray:
+    return column if column.dtype == np.int32 else column.astype(np.int64, copy=False)
 
 
 def _exactly(column: np.ndarray) -> np.ndarray:

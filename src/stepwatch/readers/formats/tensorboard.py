@@ -23,7 +23,7 @@ from stepwatch.readers.formats.event_files import Text, decode, fields
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
 from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
-from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_where
+from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_of, rows_where
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
 from stepwatch.sources import kind_of
@@ -351,8 +351,9 @@ class Events:
             "line": line,
         }  # fmt: skip
         if len(strange):
-            fits = np.delete(np.arange(len(times)), strange)
-            columns = {name: column[fits] for name, column in columns.items()}
+            fits = np.ones(len(times), bool)
+            fits[strange] = False
+            columns = dict(zip(columns, rows_of([*columns.values()], fits), strict=True))
         records.add_rows(**columns)
         waits = next((track for name in _DATA if (track := self.track(name)) is not None), None)
         if waits is not None:

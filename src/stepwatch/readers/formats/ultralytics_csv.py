@@ -58,7 +58,8 @@ def finish(first_line: int, records: Records) -> None:
     line, epoch, clock, loss, validated = rows_of([line, epoch, clock, loss, validated], known)
     if not len(line):
         return
-    epoch = epoch + int((epoch == 0).any())
+    if (epoch == 0).any():
+        epoch = epoch + 1
     starts = np.flatnonzero((np.diff(clock, prepend=np.inf) <= 0) | (np.diff(epoch, prepend=np.inf) <= 0))
     times = np.diff(clock, prepend=0.0)
     times[starts] = clock[starts]
@@ -71,11 +72,12 @@ def finish(first_line: int, records: Records) -> None:
     ]
     times /= np.maximum(apart, 1.0, out=apart)
     del apart, clock  # there may be millions of rows
-    number, lines = epoch.astype(np.int64), line.astype(np.int64)
-    at_line, at = rows_of([lines, number], validated > 0)
+    number = epoch if epoch.dtype == np.int32 else epoch.astype(np.int64)
+    at_line, at = rows_of([line, number], validated > 0)
     records.add_events(Evaluation, at_line, at=at)
-    loss = np.where(np.isnan(loss), np.inf, loss)
-    records.add_rows(number=number, time_s=times, loss=loss, line=lines)
+    if np.isnan(loss).any():
+        loss = np.where(np.isnan(loss), np.inf, loss)
+    records.add_rows(number=number, time_s=times, loss=loss, line=line)
 
 
 def _keep_rows(header: bytes, body: bytes, line: int, records: Records) -> None:

@@ -154,8 +154,6 @@ def _goes_on(iterations: Iterations, row: int) -> bool:
 
 def _sentinel_rows(iterations: Iterations) -> set[int]:
     """The first -100 % line after others, or the next one whose number does not grow; repeats do not count."""
-    if iterations.reported_mfu.strides == (0,) and np.isnan(iterations.reported_mfu[:1]).all():
-        return set()
     sentinel = iterations.reported_mfu == SENTINEL_MFU
     grows = iterations.number[1:] > iterations.number[:-1]
     candidates = np.flatnonzero(sentinel[1:] & ~(sentinel[:-1] & grows)) + 1

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import NamedTuple
 
@@ -227,6 +227,7 @@ def a_log(truth: Truth) -> str:
     return a_run(truth).text
 
 
+@lru_cache(64)  # many tests ask for the same few
 def a_run(truth: Truth) -> Record:
     """Plays the run: every draw comes from `truth.seed` alone."""
     rng = np.random.default_rng(truth.seed)

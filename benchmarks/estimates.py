@@ -30,8 +30,8 @@ from benchmarks.fit_estimator import (
 )
 from benchmarks.phases import corpus_logs
 
-from stepwatch.estimator.ceilings import forward_share
-from stepwatch.estimator.constants import MEMORY, SAVE_BYTES_PER_S, SAVED_BYTES_PER_PARAM
+from stepwatch.estimator.ceilings import SAVE_BYTES_PER_S, SAVED_BYTES_PER_PARAM, forward_share
+from stepwatch.estimator.constants import MEMORY
 from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.memory import fits, vram_bytes
 from stepwatch.estimator.workload import Workload

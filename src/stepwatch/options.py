@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stepwatch.estimator.workload import MODELS
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message
+from stepwatch.settings import MODELS
 from stepwatch.sources import LARGEST_EXPANSION_BYTES
 
 SIDES = ("A", "B")

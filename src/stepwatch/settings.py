@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stepwatch.bounds import SETTINGS
 from stepwatch.errors import InputError, UsageError
@@ -131,6 +131,38 @@ class Settings(Mapping[str, Setting]):
 
 GPT2_VOCABULARY = 50304  # 50257 rounded up to a multiple of 64, which cards like better (nanoGPT)
 GPT2_TOKENS = 50257
+
+# Of nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on CUDA with torch 2.
+NANOGPT_DEFAULTS: Mapping[str, Any] = {
+    "n_layer": 12,
+    "n_head": 12,
+    "n_embd": 768,
+    "block_size": 1024,
+    "vocab_size": GPT2_VOCABULARY,
+    "bias": False,
+    "dropout": 0.0,
+    "batch_size": 12,
+    "gradient_accumulation_steps": 40,
+    "max_iters": 600_000,
+    "eval_interval": 2000,
+    "eval_iters": 200,
+    "log_interval": 1,
+    "always_save_checkpoint": True,
+    "dtype": "bfloat16",
+    "compile": True,
+    "flash": True,
+    "fused": True,
+    "activation_checkpointing": False,
+    "world_size": 1,
+}
+# OpenAI's four, as nanoGPT's `init_from` gives them: bias on, vocabulary not padded.
+_GPT2 = {"vocab_size": GPT2_TOKENS, "block_size": 1024, "bias": True}
+MODELS: Mapping[str, Mapping[str, Value]] = {
+    "gpt2": {"n_layer": 12, "n_head": 12, "n_embd": 768, **_GPT2},
+    "gpt2-medium": {"n_layer": 24, "n_head": 16, "n_embd": 1024, **_GPT2},
+    "gpt2-large": {"n_layer": 36, "n_head": 20, "n_embd": 1280, **_GPT2},
+    "gpt2-xl": {"n_layer": 48, "n_head": 25, "n_embd": 1600, **_GPT2},
+}
 
 
 def flops_per_token(n_params: float, layers: int = 0, width: int = 0, block: int = 0) -> float:

@@ -12,8 +12,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import cause_of_end
-from stepwatch.analysis.periods import LARGE_RATIO
-from stepwatch.analysis.phases import SPIKE_NOISES, SPIKE_RATIO, Phase
+from stepwatch.analysis.phases import LARGE_RATIO, SPIKE_NOISES, SPIKE_RATIO, Phase
 from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median, pieces
 from stepwatch.bounds import YEAR_S

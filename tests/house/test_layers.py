@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recorder": {"samples"},
     "i18n": set(),
     "trainer": {"gpus", "recorder", "settings"},
-    "options": {"estimator", "i18n", "sources"},
+    "options": {"i18n", "settings", "sources"},
     "presenters": {
         "advice",
         "analysis",

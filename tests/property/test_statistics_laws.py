@@ -13,7 +13,8 @@ from tests.property.columns import seeds, step_times
 
 from stepwatch.analysis import statistics
 from stepwatch.analysis.comparison import limit_of
-from stepwatch.analysis.periods import between_rows, find_periods, usual_gap
+from stepwatch.analysis.periods import find_periods
+from stepwatch.analysis.phases import between_rows, usual_gap
 from stepwatch.analysis.statistics import (
     baseline_of,
     block_medians,
@@ -25,7 +26,6 @@ from stepwatch.analysis.statistics import (
     spread,
     standard_error,
     t_quantile,
-    weighted_median,
 )
 from stepwatch.errors import UsageError
 from stepwatch.run import Iterations
@@ -38,7 +38,7 @@ def test_what_stands_for_values_lies_among_them(values: np.ndarray, share: float
     weights = np.arange(len(values)) % 7 + 1
     low, high = float(values.min()), float(values.max())
     assert median(values) == np.median(values)
-    for found in (median(values), weighted_median(values, weights), quantile(values, share)):
+    for found in (median(values), median(values, weights), quantile(values, share)):
         assert low <= found <= high
     assert (values <= quantile(values, share)).mean() >= share - 1e-9 or quantile(values, share) == high
     running = [np.asarray(running_levels(values, window, most)) for most in (2_000, 5)]

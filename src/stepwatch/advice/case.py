@@ -16,8 +16,7 @@ from stepwatch.advice.gains import (
     inverse,
     modelled_factor,
 )
-from stepwatch.estimator.constants import SAVED_BYTES_PER_PARAM
-from stepwatch.estimator.memory import vram_bytes
+from stepwatch.estimator.ceilings import SAVED_BYTES_PER_PARAM
 from stepwatch.estimator.simulate import (
     NOTHING,
     UNCHANGED,
@@ -30,7 +29,6 @@ from stepwatch.estimator.simulate import (
     saving,
     simulate,
 )
-from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
 from stepwatch.settings import Origin, Settings, Value
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.estimator.estimation import Estimate
     from stepwatch.estimator.plan import Plan
+    from stepwatch.estimator.workload import Workload
     from stepwatch.run import Levers
 
 
@@ -242,6 +241,8 @@ class Case:
     def vram_bytes(self, new: Mapping[str, Value]) -> Interval | None:
         if self.gpu is None or self.workload is None or (workload := self.workload_with(new)) is None:
             return None
+        from stepwatch.estimator.memory import vram_bytes
+
         return vram_bytes(workload, self.gpu)
 
     def changed(self, new: Mapping[str, Value], effect: Effect = NO_EFFECT) -> Loop:

@@ -15,12 +15,10 @@ from stepwatch.analysis.findings import SLEEP_RATIO, shows_events
 from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.throughput import workload_of
-from stepwatch.estimator.memory import fits
 from stepwatch.estimator.simulate import NOTHING, Loop, Prices
-from stepwatch.estimator.workload import NANOGPT_DEFAULTS
 from stepwatch.messages import Message
 from stepwatch.run import SLEEP_S, column_of, numbers_of
-from stepwatch.settings import Origin, Settings
+from stepwatch.settings import NANOGPT_DEFAULTS, Origin, Settings
 from stepwatch.units import Z90, Interval
 
 SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
@@ -33,9 +31,10 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         return None
     settings, gpu, parts_s = _settings(a), a.throughput.gpu, a.goodput.parts_s
     workload = workload_of(a.run, gpu) if gpu is not None and a.throughput.possible else None
-    if workload is not None and gpu is not None and a.expected is not None:
-        far_slower = a.costs.step_s.mid > 2.0 * a.expected.step_s.high  # far slower than expected
-        if far_slower and fits(workload, gpu) is not False:  # memory that spills would explain it
+    if workload is not None and a.expected is not None and a.costs.step_s.mid > 2.0 * a.expected.step_s.high:
+        from stepwatch.estimator.memory import fits
+
+        if fits(workload, gpu) is not False:  # memory that spills would explain why it is far slower than expected
             workload = None  # what holds this run up is not in the model
     case = Case(
         settings=settings,

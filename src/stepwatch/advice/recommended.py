@@ -12,10 +12,10 @@ from stepwatch.errors import InputError
 from stepwatch.estimator.estimation import estimate
 from stepwatch.estimator.memory import vram_bytes
 from stepwatch.estimator.plan import Plan, plan
-from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload
+from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
-from stepwatch.settings import Origin, Settings, Value
+from stepwatch.settings import NANOGPT_DEFAULTS, Origin, Settings, Value
 from stepwatch.units import Interval
 
 # Sequences of an evaluation: nanoGPT's 200 batches of 12, or fewer with 1.4, 2 or 2.8 times the error; its README goes

@@ -70,15 +70,14 @@ class Analysis:
         It does where what evaluations or checkpoints take is known, and where it would have a line for each of them: a
         mean with all of them in it hides them.
         """
-        of_all = self.run.timing is Timing.SPANS_RUN and bool(self.run.holds)
-        priced = (name in self.costs.priced for name in ("eval_s", "checkpoint_s"))
-        return not of_all and (any(priced) or (self._without("eval") and self._without("checkpoint")))
+        of_all, parts = self.run.timing is Timing.SPANS_RUN and bool(self.run.holds), ("eval", "checkpoint")
+        return not of_all and (any(map(self.costs.priced, parts)) or all(map(self._without, parts)))
 
     @property
     def parts_s(self) -> dict[str, float | None]:
         """Where the time went; None where evaluations or checkpoints may have taken some that nothing shows."""
         parts = ("eval", "checkpoint")
-        hidden = [part for part in parts if f"{part}_s" not in self.costs.priced and not self._without(part)]
+        hidden = [part for part in parts if not self.costs.priced(part) and not self._without(part)]
         return {part: None if part in hidden and not took else took for part, took in self.goodput.parts_s.items()}
 
     def _without(self, part: str) -> bool:

@@ -14,29 +14,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.periods import LARGE_RATIO
-from stepwatch.analysis.phases import STALL_NOISES, STALL_RATIO, Phase, Phases
+from stepwatch.analysis.phases import LARGE_RATIO, STALL_NOISES, STALL_RATIO, Phase, Phases
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
     PRINTED_STEP_S,
     WINDOW,
     Levels,
     chosen,
-    last_digit_s,
     median,
+    pieces,
     running_levels,
     series,
     spread,
     standard_error,
     t_quantile,
     total,
-    variance,
-    weighted_median,
 )
 from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
-from stepwatch.estimator.workload import NANOGPT
 from stepwatch.run import Floats, Run, rows_from
-from stepwatch.settings import Origin
+from stepwatch.settings import NANOGPT_DEFAULTS, Origin
 from stepwatch.units import Z90, Interval
 
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
@@ -64,16 +60,6 @@ class Costs:
     """How much longer a step is on the device than in the times of a host that does not wait for it."""
 
     @property
-    def priced(self) -> frozenset[str]:
-        """The costs that are known, by name; of a pair that is not separable the sum is."""
-        found = {"eval_s": self.eval_s, "checkpoint_s": self.checkpoint_s}
-        return frozenset(
-            name
-            for name, cost in found.items()
-            if cost is not None and cost.high > 0 and (self.pair_s is not None or self.how.get(name) != NOT_SEPARABLE)
-        )
-
-    @property
     def step_known(self) -> bool:
         """Measured or expected; otherwise its interval is only a bound."""
         return self.how.get("step_s") != NOT_SEPARABLE
@@ -82,63 +68,135 @@ class Costs:
     def step_measured(self) -> bool:
         return self.how.get("step_s") == MEASURED and self.step_s.mid > 0
 
+    def priced(self, part: str) -> bool:
+        """Whether what an evaluation or a checkpoint costs is known; of a pair that is not separable the sum is."""
+        cost = self.eval_s if part == "eval" else self.checkpoint_s
+        separable = self.pair_s is not None or self.how.get(f"{part}_s") != NOT_SEPARABLE
+        return cost is not None and cost.high > 0 and separable
+
 
 class _Cost(NamedTuple):
-    """One cost and how it is known."""
+    """One cost and how it is known; of a measured one its standard error, and the degrees of freedom behind that."""
 
     seconds: Interval
     how: str
+    error: float = 0.0
+    degrees: float = math.inf
 
 
-class _Noise(NamedTuple):
-    """Of one evaluation, relative to its length, with the degrees of freedom behind it; and of its step."""
+def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
+    speed_of, speeds_s = np.zeros(len(run.iterations), np.int16), np.ones(1)  # about one speed
+    if len(regimes.regimes) > 1 and not run.traits.schedules:
+        speed_of, speeds_s = _speeds(run, phases, regimes)
+    step, mean_ratio = _step(run, phases, speed_of, speeds_s)
+    # What --set says, else what the log counts, else what it prints.
+    n_params, given = run.settings.number("n_params"), run.settings.get("n_params")
+    if given is None or given.origin is not Origin.USER:
+        n_params = run.saved_params or n_params
+    belief = checkpoint_prior(n_params) if n_params else None
+    present = speed_of == speed_of[-1]
+    level, at_first, doubt_at_first = _level(run, phases, present)
 
-    relative: float
-    degrees: float
-    step_s: float = 0.0
+    # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
+    rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
+    if present[np.append(rows, both)].any():  # what makes two speeds does not slow steps and evaluations alike
+        rows, both = rows[present[rows]], both[present[both]]
+    alone = phases.excess_s(run, rows, mean_ratio) / level[rows]
+    saving = phases.excess_s(run, both, mean_ratio)
+    saving = saving - median(alone) * (level[both] - 1) if len(alone) else saving / level[both]
+    noise = _noise(phases, alone, saving)
 
-    @classmethod
-    def of(cls, phases: Phases, alone: Floats, saving: Floats) -> _Noise:
-        groups = [group for group in (alone, saving) if len(group) > 1]
-        degrees = float(sum(len(group) - 1 for group in groups))
-        # They are regular within one run: max/min is mostly below 1.05, so about 1 % before anything was seen.
-        prior = cls(relative=0.013, degrees=1.5)
-        weight = prior.degrees * prior.relative**2
-        if groups:
-            together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
-            # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
-            own = spread(together)
-            if len(together) < 6:
-                own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
-            weight += degrees * (own * math.sqrt(len(together) / degrees)) ** 2
-        degrees += prior.degrees
-        baseline = phases.baseline
-        step_s = 0.0
-        if baseline is not None:
-            usual, covers = baseline.time_s, phases.covers
-            step_s = baseline.noise * median(series(len(usual), lambda rows: usual[rows] * covers[rows]))
-        return cls(math.sqrt(weight / degrees), degrees, step_s)
+    evaluation, checkpoint, pair, compilation = None, None, None, None
+    excess = 0.0 if phases.first is None else float(phases.excess_s(run, np.array([phases.first]), mean_ratio)[0])
+    if phases.baseline is None and len(rows) + len(both):
+        # No normal iteration to compare with: of each row only the sum of its parts is known.
+        most = median((run.iterations.time_s * phases.covers)[phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)])
+        evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
+        if len(both):
+            checkpoint = _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE)
+            pair = _Cost(Interval(0.0, most / 2 + most / 8, most), NOT_SEPARABLE)
+    else:
+        evaluation = _typical(alone, *noise) if len(alone) else None
+        pair = _typical(saving, *noise) if len(saving) else None
+        if pair is not None and evaluation is not None:
+            checkpoint = _with_and_without(evaluation, pair, belief)
+        elif pair is not None:  # the first iteration evaluates and does not save, so no evaluation is longer than it
+            longest = excess / at_first if phases.first_evaluates and not phases.first_saves else None
+            evaluation, checkpoint = _divided(pair, _prior(run, step.seconds.mid)[0], belief, longest)
+    lone_saves = phases.excess_s(run, phases.of(Phase.CHECKPOINT), mean_ratio)
+    if checkpoint is None and len(lone_saves):
+        checkpoint = _typical(lone_saves, *noise)
+    if phases.first is not None:
+        inside = None
+        if evaluation is not None and phases.first_evaluates:
+            inside = evaluation.seconds.scaled(at_first).widened(down=doubt_at_first, up=doubt_at_first)
+            if checkpoint is not None and phases.first_saves:
+                inside = inside + checkpoint.seconds
+        evaluation, compilation = _start(run, phases, step.seconds.mid, excess, evaluation, inside, noise)
+    # On iterations that were not logged: the model's figure, if it has one.
+    if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
+        evaluation = _believed(_prior(run, step.seconds.mid)[0], 0.0)
+    if checkpoint is None and run.checkpoints:
+        checkpoint = _believed(belief, evaluation.seconds.high if evaluation is not None else 0.0)
+    found = {"step_s": step, "eval_s": evaluation, "checkpoint_s": checkpoint, "compile_s": compilation}
+    known = {name: cost for name, cost in found.items() if cost is not None}
+    seconds: dict[str, Any] = {name: cost.seconds for name, cost in known.items()}
+    how, pair_s = {name: cost.how for name, cost in known.items()}, pair.seconds if pair is not None else None
+    return Costs(**seconds, how=how, mean_ratio=mean_ratio, pair_s=pair_s)
 
 
-class _Typical(NamedTuple):
-    """A typical value, the standard error behind its interval, and how well that error is known."""
+# --- the step, and how its length changes -----------------------------------------------------------------------
 
-    seconds: Interval
-    error: float
-    degrees: float
+
+def _step(run: Run, phases: Phases, speed_of: npt.NDArray[np.int16], speeds_s: Floats) -> tuple[_Cost, float]:
+    """What half of the normal iterations take at most; with it the mean over the median around their baseline."""
+    normal, baseline = phases.normal, phases.baseline
+    if baseline is None or not normal.any():
+        smallest = float(run.iterations.time_s.min())
+        return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
+    times, covers = chosen(run.iterations.time_s, normal), np.asarray(chosen(phases.covers, normal))
+    usual = chosen(baseline.time_s, normal)
+    heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
+    iterations = float(covers.sum())
+    # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
+    ratios = series(len(times), lambda rows: np.minimum(times[rows] / usual[rows], heaviest) * covers[rows])
+    mean_ratio = max(1.0, total(ratios) / iterations)
+    cut = series(len(times), lambda rows: np.minimum(times[rows], usual[rows] * heaviest) * covers[rows])
+    mean = total(cut) / iterations
+    # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
+    squares = series(len(covers), lambda rows: covers[rows].astype(np.float64) ** 2)
+    few = iterations**2 < 0.5 * len(covers) * total(squares)
+    mid = mean if run.traits.schedules or few else median(times, covers)
+    first = phases.first
+    if mid != mean and first is not None and phases.covers[first] > 1 and run.iterations.time_s[first] <= mid:
+        plain = normal.copy()
+        plain[first] = True  # the mean of a first epoch without a visible start is as good as the others
+        mid = median(run.iterations.time_s[plain], phases.covers[plain])
+    if len(speeds_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
+        mean, own, each = mid * mean_ratio, speed_of[normal], times
+        times = series(len(each), lambda rows: each[rows] * mid / speeds_s[own[rows]])
+    if len(times) > 4:
+        # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
+        error = 1.1 * standard_error(times)
+    elif len(times) > 1:
+        error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
+    else:
+        error = t_quantile(1) * _STEADY * float(times[0])
+    # A digit hides up to half of itself where all rows print the same; where they differ it averages out.
+    alike = float(np.unique(times, return_counts=True)[1].max()) / len(times) if run.traits.rounds_times else 1.0
+    error += alike * phases.digit_s / 2
+    low, high = min(mid, mean), max(mid, mean)
+    return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
 
 
 def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.int16], Floats]:
     """Of each row the stretch that it is in, and the steps of these, where no figure holds for all of them.
 
-    From jumps: where the halves of two stretches that meet are as near as all others, it is a drift. A run at about one
-    speed is a single stretch.
+    From jumps: where the halves of two stretches that meet are as near as all others, it is a drift.
     """
     normal, numbers = phases.normal, run.iterations.number
     begins = [regime.from_iteration for regime in regimes.regimes]
     of_row = np.zeros(len(numbers), np.int16)
-    if len(begins) < 2 or run.traits.schedules:
-        return of_row, np.ones(1)
 
     def level(times: Any) -> float:
         return median(series(len(times), lambda part: np.maximum(times[part], PRINTED_STEP_S / 2)))
@@ -154,29 +212,23 @@ def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.
     return of_row, np.array([level(times) for times in speeds])
 
 
-class _Level(NamedTuple):
-    """The speed over its mean at all evaluations: what slows steps slows evaluations alike."""
-
-    at: Levels
-    at_first: float
-    doubt_at_first: float
-
-
-def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> _Level:
-    """Over its mean at all evaluations; where a run has two speeds, over that of the present one."""
+def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> tuple[Levels, float, float]:
+    """The speed over its mean at all evaluations, since what slows steps slows these alike; of each row, at the first
+    iteration, and how far that may be off. Where a run has two speeds, over that of the present one.
+    """
     normal = phases.normal
     if phases.baseline is None or not normal.any():
-        return _Level(Levels(np.ones(1), np.zeros(len(normal), np.uint16)), 1.0, 0.0)
+        return Levels(np.ones(1), np.zeros(len(normal), np.uint16)), 1.0, 0.0
     # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
     noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
     window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
-    local = running_levels(chosen(run.iterations.time_s, normal), window)
-    local = local.mapped(lambda times: np.maximum(times, PRINTED_STEP_S / 2))
-    usual = total(local) / len(local)
-    local = local.mapped(lambda times: times / usual)
+    local = running_levels(chosen(run.iterations.time_s, normal), window, least=PRINTED_STEP_S / 2)
+    shares = sum(np.bincount(local.of_row[rows], minlength=len(local.values)) for rows in pieces(len(local)))
+    levels = local.values / np.average(local.values, weights=shares)
     # What varies no more than the noise of the medians is no change of speed.
-    kept = max(0.0, 1 - noise**2 / window / max(variance(local), 1e-30))
-    local = local.mapped(lambda levels: 1 + kept * (levels - 1))
+    varies = float(np.average((levels - 1) ** 2, weights=shares))
+    kept = max(0.0, 1 - noise**2 / window / max(varies, 1e-30))
+    local = Levels(1 + kept * (levels - 1), local.of_row)
     # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
     # to no time at all it goes through a jump, which says nothing of what was before.
     half = window // 2
@@ -184,199 +236,88 @@ def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> _Level:
     start = float(line if line > 0 else local[0])
 
     logged = np.flatnonzero(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT))
-    between, times = phases.unlogged_evals.at_rows(run.iterations.number)
-    levels = local.spread_over(normal)[np.concatenate((logged, between))]
-    weights = np.concatenate((np.ones(len(logged)), times))
+    everywhere = local.spread_over(normal)
+    levels, weights = everywhere[logged], np.ones(len(logged))
+    if phases.unlogged_evals.total:
+        between, times = phases.unlogged_evals.at_rows(run.iterations.number)
+        levels, weights = np.append(levels, everywhere[between]), np.append(weights, times)
     if not len(logged):
         levels, weights = np.append(levels, 1.0), np.append(weights, 1.0)
     if phases.first_evaluates:
         levels, weights = np.append(levels, start), np.append(weights, 1.0)
     mean = float(np.average(levels, weights=weights)) if now.all() else median(local[now[normal]])
-    at = local.mapped(lambda levels: levels / mean).spread_over(normal)
-    return _Level(at, start / mean, 0.5 * abs(start - 1) / mean)
-
-
-def _beliefs(run: Run, step_s: float) -> tuple[Belief | None, Belief | None, float]:
-    """About an evaluation and a checkpoint, and an evaluation's seconds where nothing is known.
-
-    These are with nanoGPT's default of 200 batches and no accumulation.
-    """
-    settings = run.settings
-    accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
-    micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else None
-    compiled = settings.flag("compile")
-    usual = evaluation_prior(step_s, batches or NANOGPT.eval_iters, micro_steps or 1.0, compiled)
-    # What --set says, else what the log counts, else what it prints.
-    n_params, given = settings.number("n_params"), settings.get("n_params")
-    if given is None or given.origin is not Origin.USER:
-        n_params = run.saved_params or n_params
-    evaluation = evaluation_prior(step_s, batches, micro_steps, compiled)
-    return evaluation, checkpoint_prior(n_params), usual.median_s if usual is not None else 0.0
-
-
-def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
-    speed_of, speeds_s = _speeds(run, phases, regimes)
-    step, mean_ratio = _step(run, phases, speed_of, speeds_s)
-    believed_evaluation, believed_checkpoint, usual_evaluation_s = _beliefs(run, step.seconds.mid)
-    present = speed_of == speed_of[-1]
-    level = _level(run, phases, present)
-
-    # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
-    rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
-    if present[np.append(rows, both)].any():  # what makes two speeds does not slow steps and evaluations alike
-        rows, both = rows[present[rows]], both[present[both]]
-    alone = phases.excess_s(run, rows, mean_ratio) / level.at[rows]
-    saving = phases.excess_s(run, both, mean_ratio)
-    saving = saving - median(alone) * (level.at[both] - 1) if len(alone) else saving / level.at[both]
-    noise = _Noise.of(phases, alone, saving)
-
-    first = phases.first
-    excess = 0.0 if first is None else float(phases.excess_s(run, np.array([first]), mean_ratio)[0])
-    evaluation, checkpoint, compilation, pair_s = None, None, None, None
-    if phases.baseline is None and len(rows) + len(both):
-        # No normal iteration to compare with: of each row only the sum of its parts is known.
-        most = median((run.iterations.time_s * phases.covers)[phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)])
-        evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
-        if len(both):
-            checkpoint = _Cost(Interval(0.0, most / 8, most), NOT_SEPARABLE)
-            pair_s = Interval(0.0, evaluation.seconds.mid + checkpoint.seconds.mid, most)
-    elif len(saving):
-        pair = _typical(saving, noise)
-        pair_s = pair.seconds
-        if len(alone):
-            evaluation, checkpoint = _with_and_without(_typical(alone, noise), pair, believed_checkpoint)
-        else:  # the first iteration evaluates and does not save, so no evaluation is longer than it
-            bounded = phases.first_evaluates and not phases.first_saves
-            longest = excess / level.at_first if bounded else None
-            evaluation, checkpoint = _divided(pair, believed_evaluation, believed_checkpoint, longest)
-    elif len(alone):
-        evaluation = _Cost(_typical(alone, noise).seconds, MEASURED)
-    lone_saves = phases.excess_s(run, phases.of(Phase.CHECKPOINT), mean_ratio)
-    if checkpoint is None and len(lone_saves):
-        checkpoint = _Cost(_typical(lone_saves, noise).seconds, MEASURED)
-
-    if first is not None:
-        whole = float(run.iterations.time_s[first] * phases.covers[first])
-        if phases.baseline is None:  # nothing to compare with: the first may hold anything in any proportion
-            compilation = _Cost(Interval(0.0, whole / 3, whole), NOT_SEPARABLE)
-            if evaluation is None and phases.first_evaluates:
-                evaluation = compilation
-        elif evaluation is None and phases.first_evaluates and excess > 0:
-            # The only evaluation is the one in the first iteration: a belief divides it, or nothing does.
-            belief = believed_evaluation
-            likely, how = Interval(0.0, min(excess, usual_evaluation_s), excess), NOT_SEPARABLE
-            if belief is not None and belief.median_s * math.exp(-2 * belief.spread) <= excess:
-                ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
-                likely, how = Interval(*ends), MODELLED
-            rest = Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
-            evaluation, compilation = _Cost(likely, how), _Cost(rest, how)
-        else:
-            saved = checkpoint.seconds if phases.first_saves and checkpoint is not None else None
-            inside = evaluation if phases.first_evaluates else None
-            compilation = _compilation(excess, inside, saved, level, noise)
-        # A noise larger than the first iteration makes no part of it longer than all of it.
-        seconds = compilation.seconds
-        seconds = Interval(min(seconds.low, whole), min(seconds.mid, whole), min(seconds.high, whole))
-        compilation = _Cost(seconds, compilation.how)
-
-    # On iterations that were not logged: the model's figure, if it has one.
-    if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
-        evaluation = _believed(believed_evaluation) or _Cost(Interval.exactly(0.0), NOT_SEPARABLE)
-    if checkpoint is None and run.checkpoints:
-        most = evaluation.seconds.high if evaluation is not None else 0.0
-        checkpoint = _believed(believed_checkpoint) or _Cost(Interval(0.0, 0.0, most), NOT_SEPARABLE)
-    found = {"step_s": step, "eval_s": evaluation, "checkpoint_s": checkpoint, "compile_s": compilation}
-    known = {name: cost for name, cost in found.items() if cost is not None}
-    return Costs(
-        step_s=step.seconds,
-        eval_s=evaluation.seconds if evaluation is not None else None,
-        checkpoint_s=checkpoint.seconds if checkpoint is not None else None,
-        compile_s=compilation.seconds if compilation is not None else None,
-        how={name: cost.how for name, cost in known.items()},
-        mean_ratio=mean_ratio,
-        pair_s=pair_s,
-    )
-
-
-# --- the step ---------------------------------------------------------------------------------------------------
-
-
-def _step(run: Run, phases: Phases, speed_of: npt.NDArray[np.int16], speeds_s: Floats) -> tuple[_Cost, float]:
-    """What half of the normal iterations take at most; with it the mean over the median around their baseline."""
-    normal, baseline = phases.normal, phases.baseline
-    if baseline is None or not normal.any():
-        smallest = float(run.iterations.time_s.min())
-        return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
-    times, covers = chosen(run.iterations.time_s, normal), phases.covers_of(normal)
-    usual = chosen(baseline.time_s, normal)
-    heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
-    iterations = float(covers.sum())
-    # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
-    ratios = series(len(times), lambda rows: np.minimum(times[rows] / usual[rows], heaviest) * covers[rows])
-    mean_ratio = max(1.0, total(ratios) / iterations)
-    cut = series(len(times), lambda rows: np.minimum(times[rows], usual[rows] * heaviest) * covers[rows])
-    mean = total(cut) / iterations
-    # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
-    squares = series(len(covers), lambda rows: covers[rows].astype(np.float64) ** 2)
-    few = iterations**2 < 0.5 * len(covers) * total(squares)
-    mid = mean if run.traits.schedules or few else weighted_median(times, covers)
-    # The mean of a first epoch without a visible start is as good as the others.
-    plain = normal | (phases.of(Phase.FIRST) & (phases.covers > 1) & (run.iterations.time_s <= mid))
-    if mid != mean and np.count_nonzero(plain) > len(times):
-        mid = weighted_median(run.iterations.time_s[plain], phases.covers[plain])
-    if len(speeds_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
-        mean, own, each = mid * mean_ratio, speed_of[normal], times
-        times = series(len(each), lambda rows: each[rows] * mid / speeds_s[own[rows]])
-    if len(times) > 4:
-        # Less than 1.645: the interval spans the median and the mean, and each has its error on one side only.
-        error = 1.1 * standard_error(times)
-    elif len(times) > 1:
-        error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
-    else:
-        error = t_quantile(1) * _STEADY * float(times[0])
-    # A digit hides up to half of itself where all rows print the same; where they differ it averages out.
-    alike = float(np.unique(times, return_counts=True)[1].max()) / len(times) if run.traits.rounds_times else 1.0
-    error += alike * last_digit_s(run, phases.covers) / 2
-    low, high = min(mid, mean), max(mid, mean)
-    return _Cost(Interval(max(low - error, 0.0), mid, high + error), MEASURED), mean_ratio
+    return Levels(everywhere.values / mean, everywhere.of_row), start / mean, 0.5 * abs(start - 1) / mean
 
 
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------
 
 
-def _typical(values: Floats, noise: _Noise) -> _Typical:
+def _noise(phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float, float]:
+    """Of one evaluation, relative to its length, with the degrees of freedom behind it; and of its step."""
+    groups = [group for group in (alone, saving) if len(group) > 1]
+    seen = float(sum(len(group) - 1 for group in groups))
+    # They are regular within one run: max/min is mostly below 1.05, so about 1 % before anything was seen.
+    before, degrees = 0.013, 1.5
+    weight = degrees * before**2
+    if groups:
+        together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
+        # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
+        own = spread(together)
+        if len(together) < 6:
+            own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
+        weight += seen * (own * math.sqrt(len(together) / seen)) ** 2
+    degrees += seen
+    step_s = 0.0
+    if phases.baseline is not None:
+        usual, covers = phases.baseline.time_s, phases.covers
+        step_s = phases.baseline.noise * median(series(len(usual), lambda rows: usual[rows] * covers[rows]))
+    return math.sqrt(weight / degrees), degrees, step_s
+
+
+def _prior(run: Run, step_s: float) -> tuple[Belief | None, float]:
+    """About an evaluation, and its seconds where nothing is known: with nanoGPT's batches and no accumulation."""
+    settings = run.settings
+    accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
+    micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else 1.0
+    batches_or_usual = batches or NANOGPT_DEFAULTS["eval_iters"]
+    found = evaluation_prior(step_s, batches_or_usual, micro_steps, settings.flag("compile"))
+    return found if batches and accumulation else None, found.median_s
+
+
+def _typical(values: Floats, relative: float, degrees: float, step_s: float) -> _Cost:
+    """Of several alike, with the noise of one (see _noise)."""
     mid = max(median(values), 0.0)
-    single, degrees = math.hypot(noise.relative * mid, noise.step_s), noise.degrees
+    single = math.hypot(relative * mid, step_s)
     if len(values) >= 4:  # a save has a noise of its own, so the group's spread counts once there is one
         own, shared = len(values) - 1.0, 3.0  # how many evaluations the noise shared by both kinds counts for
         single = math.sqrt((shared * single**2 + own * spread(values) ** 2) / (shared + own))
         degrees = min(degrees, shared + own)
     efficiency = 1.0 if len(values) < 3 else 1.2  # a median's, against a mean
     error = efficiency * single / math.sqrt(len(values))
-    return _Typical(Interval.around(mid, t_quantile(degrees) * error), error, degrees)
+    return _Cost(Interval.around(mid, t_quantile(degrees) * error), MEASURED, error, degrees)
 
 
-def _believed(belief: Belief | None) -> _Cost | None:
+def _believed(belief: Belief | None, most_s: float) -> _Cost:
+    """What no row shows: as a belief has it, or anything up to so much."""
     if belief is None:
-        return None
+        return _Cost(Interval(0.0, 0.0, most_s), NOT_SEPARABLE)
     return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-Z90, 0.0, Z90))), MODELLED)
 
 
-def _with_and_without(alone: _Typical, saving: _Typical, belief: Belief | None) -> tuple[_Cost, _Cost]:
+def _with_and_without(alone: _Cost, saving: _Cost, belief: Belief | None) -> _Cost:
     """The checkpoint is what evaluations with a save take beyond those without, or that and a belief about it."""
-    evaluation = _Cost(alone.seconds, MEASURED)
     difference, error = saving.seconds.mid - alone.seconds.mid, math.hypot(saving.error, alone.error)
     half = t_quantile(min(saving.degrees, alone.degrees)) * error
     if difference > 2.5 * half or (belief is None and difference > half):
-        return evaluation, _Cost(Interval.around(difference, half), MEASURED)
+        return _Cost(Interval.around(difference, half), MEASURED)
     if belief is None:
         high = max(difference + half, 1e-9)
-        return evaluation, _Cost(Interval(0.0, min(max(difference, 0.0), high), high), NOT_SEPARABLE)
+        return _Cost(Interval(0.0, min(max(difference, 0.0), high), high), NOT_SEPARABLE)
     # The noisy difference and the belief, multiplied on a grid.
     high = max(difference + 6 * error, belief.median_s * math.exp(2.5 * belief.spread))
     grid = np.geomspace(min(belief.median_s * math.exp(-3 * belief.spread), high / 2), high, _GRID)
     student = -(saving.degrees + 1) / 2 * np.log1p(((grid - difference) / error) ** 2 / saving.degrees)
-    return evaluation, _Cost(_quantiles(grid, student + _log_density(belief, grid)), COMBINED)
+    return _Cost(_quantiles(grid, student + _log_density(belief, grid)), COMBINED)
 
 
 def _log_density(belief: Belief, seconds: Floats) -> Floats:
@@ -391,7 +332,7 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
 
 
 def _divided(
-    pair: _Typical, evaluation: Belief | None, checkpoint: Belief | None, longest_s: float | None
+    pair: _Cost, evaluation: Belief | None, checkpoint: Belief | None, longest_s: float | None
 ) -> tuple[_Cost, _Cost]:
     """Every evaluation saves: only the sum is measured. Beliefs divide it, and how long an evaluation is at most."""
     total, slack = pair.seconds.mid, t_quantile(pair.degrees) * pair.error
@@ -428,23 +369,46 @@ def _divided(
 # --- the first iteration ----------------------------------------------------------------------------------------
 
 
-def _compilation(
-    excess: float, evaluation: _Cost | None, saved: Interval | None, level: _Level, noise: _Noise
-) -> _Cost:
-    """What is left of the first iteration without its step, evaluation and checkpoint."""
-    if excess <= 0:
-        return _Cost(Interval(0.0, 0.0, max(noise.step_s, PRINTED_STEP_S) * 2), MEASURED)
-    if evaluation is None:
-        return _Cost(Interval.around(excess, Z90 * noise.step_s), MEASURED)
-    inside = evaluation.seconds.scaled(level.at_first).widened(down=level.doubt_at_first, up=level.doubt_at_first)
-    if saved is not None:
-        inside = inside + saved
-    mid = excess - inside.mid
-    single = math.hypot(noise.relative * inside.mid, noise.step_s) * t_quantile(noise.degrees)
-    if evaluation.how == NOT_SEPARABLE:
-        least = max(excess - inside.high - single, 0.0)  # an evaluation is no longer than one with its checkpoint
-        return _Cost(Interval(least, max(mid, least), max(excess, mid)), COMBINED if least > 0 else NOT_SEPARABLE)
-    low = mid - math.hypot(inside.high - inside.mid, single)
-    high = mid + math.hypot(inside.mid - inside.low, single)
-    how = COMBINED if evaluation.how == MODELLED else MEASURED
-    return _Cost(Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single)), how)
+def _start(
+    run: Run,
+    phases: Phases,
+    step_s: float,
+    excess: float,
+    evaluation: _Cost | None,
+    inside: Interval | None,
+    noise: tuple[float, float, float],
+) -> tuple[_Cost | None, _Cost]:
+    """The compilation: what the first iteration has beyond its step and what else is inside; with the evaluation, where
+    it is the only one.
+    """
+    relative, degrees, step_noise_s = noise
+    whole = float(run.iterations.time_s[phases.first] * phases.covers[phases.first])
+    if phases.baseline is None:  # nothing to compare with: the first may hold anything in any proportion
+        rest, how = Interval(0.0, whole / 3, whole), NOT_SEPARABLE
+        if evaluation is None and phases.first_evaluates:
+            evaluation = _Cost(rest, how)
+    elif excess <= 0:
+        rest, how = Interval(0.0, 0.0, max(step_noise_s, PRINTED_STEP_S) * 2), MEASURED
+    elif evaluation is None and phases.first_evaluates:
+        # The only evaluation is the one in the first iteration: a belief divides it, or nothing does.
+        belief, usual_s = _prior(run, step_s)
+        likely, how = Interval(0.0, min(excess, usual_s), excess), NOT_SEPARABLE
+        if belief is not None and belief.median_s * math.exp(-2 * belief.spread) <= excess:
+            ends = (min(belief.median_s * math.exp(z * belief.spread), excess) for z in (-Z90, 0.0, Z90))
+            likely, how = Interval(*ends), MODELLED
+        evaluation, rest = _Cost(likely, how), Interval(excess - likely.high, excess - likely.mid, excess - likely.low)
+    elif evaluation is None or inside is None:
+        rest, how = Interval.around(excess, Z90 * step_noise_s), MEASURED
+    else:
+        mid = excess - inside.mid
+        single = math.hypot(relative * inside.mid, step_noise_s) * t_quantile(degrees)
+        if evaluation.how == NOT_SEPARABLE:
+            least = max(excess - inside.high - single, 0.0)  # an evaluation is no longer than one with its checkpoint
+            rest, how = Interval(least, max(mid, least), max(excess, mid)), COMBINED if least > 0 else NOT_SEPARABLE
+        else:
+            low = mid - math.hypot(inside.high - inside.mid, single)
+            high = mid + math.hypot(inside.mid - inside.low, single)
+            rest = Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single))
+            how = COMBINED if evaluation.how == MODELLED else MEASURED
+    # A noise larger than the first iteration makes no part of it longer than all of it.
+    return evaluation, _Cost(Interval(min(rest.low, whole), min(rest.mid, whole), min(rest.high, whole)), how)

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.phases import AVERAGES, Phase
-from stepwatch.analysis.statistics import chosen, median, nine_in_ten, series, weighted_median
+from stepwatch.analysis.statistics import chosen, median, nine_in_ten, series
 from stepwatch.analysis.throughput import Throughput, flops_behind_mfu
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.messages import Message
@@ -385,7 +385,7 @@ def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
     fast, slow = nine_in_ten(series(len(times), part))
     ratio = min(high / max(low, 1e-9), slow / max(fast, 1e-9))
     if ratio > most:
-        mid = weighted_median(times, a.phases.covers_of(rows))
+        mid = median(times, np.asarray(chosen(a.phases.covers, rows)))
         facts = {"low": low, "mid": mid, "high": high, "ratio": ratio}
         text = Message(
             "The steps are uneven: half of the normal iterations take less than {mid:time}, nine in ten between {low:time} and {high:time}. Likely causes: inputs of different length, waiting for data, or another job on the card.",

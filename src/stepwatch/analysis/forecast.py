@@ -11,8 +11,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
-from stepwatch.analysis.periods import usual_gap
-from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.phases import Phase, Phases, usual_gap
 from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import MEDIAN_ERROR, Series, block_medians, chosen, median, series, spread
 from stepwatch.analysis.throughput import combined

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.statistics import median, pieces, t_quantile, total_s
+from stepwatch.analysis.statistics import median, pieces, t_quantile, total
 from stepwatch.bounds import STEP_S
 from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run, column_of, rows_from
 from stepwatch.units import Interval
@@ -287,16 +287,16 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
         if costs.data_s is not None:
             data = split.column_s(DATA, rows)
             steps += data
-            waited += total_s(data * about)
+            waited += total(data * about)
         artefact = phases.artefact[rows]  # no time is lost in it
-        parts["step"] += total_s(steps * about)
+        parts["step"] += total(steps * about)
         beyond = steps[artefact] - costs.mean_ratio * usual[rows][artefact]
-        parts["step"] -= total_s(beyond * about[artefact])
+        parts["step"] -= total(beyond * about[artefact])
         for part in ("eval", "checkpoint", "compile"):
-            parts[part] += total_s(split.column_s(part, rows) * about)
+            parts[part] += total(split.column_s(part, rows) * about)
         stalls, unexplained = phases.phase[rows] == Phase.STALL, split.column_s("unexplained", rows)
-        parts["stall"] += total_s(unexplained[stalls] * about[stalls])
-        parts["unexplained"] += total_s(unexplained * about)
+        parts["stall"] += total(unexplained[stalls] * about[stalls])
+        parts["unexplained"] += total(unexplained * about)
     parts["compile"] += run.compile_s or 0.0
     parts["unexplained"] = max(parts["unexplained"] - parts["stall"], 0.0)
 
@@ -307,7 +307,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
             after = slice(rows.start + 1, rows.stop + 1)
             gaps = np.maximum(number[after] - number[rows] - covers[after], 0)
             missing += float(gaps.sum())
-            between += total_s(gaps * (usual[after] + usual[rows]))
+            between += total(gaps * (usual[after] + usual[rows]))
         parts["step"] += between / 2 * costs.mean_ratio
     evals, saves = phases.unlogged_evals.total, phases.unlogged_saves
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too

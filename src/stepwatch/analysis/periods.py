@@ -5,19 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from stepwatch.analysis.phases import LARGE_RATIO, Mask
 from stepwatch.analysis.statistics import Baseline, median, pieces, series
-from stepwatch.run import Floats, Ints, Run, rows_from
+from stepwatch.run import Floats, Ints, Run
 
-Mask = npt.NDArray[np.bool_]
-
-LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
 MOST_PLACES = 0.75  # of a period at which iterations must be slow
 _LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
 _LEAST_TIMES = 3  # two slow rows always have a distance
@@ -31,15 +27,6 @@ class Period(NamedTuple):
     first: int
     rows: Mask
     """The slow rows that hold it."""
-
-
-def usual_gap(gaps: Ints) -> int:
-    """What divides all gaps; where nothing as long as half of one does they are on no grid, and it is their median.
-
-    Epochs differ by an iteration, and a resumed run goes on at another number.
-    """
-    divisor = int(np.gcd.reduce(gaps))
-    return divisor if 2 * divisor >= int(gaps.min()) else int(np.median(gaps))
 
 
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
@@ -90,8 +77,6 @@ def find_periods(
     """
     found: list[Period] = []
     slow = np.flatnonzero(spikes)
-    if len(slow) < _LEAST_TIMES:
-        return found
     excess, before = beyond(slow), _before(numbers, covers)
     while len(left := slow[excess > 0]) >= _LEAST_TIMES:
         best, most = None, 0.0
@@ -136,7 +121,7 @@ def _rows_on(every: int, offset: int, numbers: Ints, before: Any, most: float) -
         on_grid = (numbers[rows] - offset) // every > (before[rows] - offset) // every
         found.append(rows.start + np.flatnonzero(on_grid))
         if sum(map(len, found)) > most:
-            return _NONE
+            return np.zeros(0, np.int64)
     return np.concatenate(found)
 
 
@@ -191,63 +176,3 @@ def _is_regular(excess: Floats, on_grid: Mask, places: int, beside: int, tries: 
     if share < 1:
         divergence += (1 - share) * math.log((1 - share) / (1 - rate))
     return tries * math.exp(-(places - 1) * divergence) < 0.05
-
-
-# --- evaluations at iterations that were not logged -------------------------------------------------------------
-
-
-_NONE = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unlogged:
-    """Some that the log mentions, and stretches of those that must have run between two of its lines."""
-
-    mentioned: Ints = field(default_factory=lambda: _NONE)
-    first: Ints = field(default_factory=lambda: _NONE)
-    """The first of each stretch; they rise."""
-    counts: Ints = field(default_factory=lambda: _NONE)
-    interval: int = 1
-
-    @property
-    def total(self) -> int:
-        return len(self.mentioned) + int(self.counts.sum())
-
-    def shown(self) -> list[int]:
-        """The first ones and, where there are more, the last: a sentence has no room for all."""
-        most = 5
-        stretches = (
-            range(first, first + count * self.interval, self.interval)
-            for first, count in zip(self.first.tolist(), self.counts.tolist(), strict=True)
-        )
-        begin = sorted((*self.mentioned[:most].tolist(), *islice(chain.from_iterable(stretches), most)))[:most]
-        last = self.first[-1:] + (self.counts[-1:] - 1) * self.interval
-        return begin if self.total <= most else [*begin, int(np.concatenate((self.mentioned[-1:], last)).max())]
-
-    def among(self, numbers: Ints) -> np.ndarray:
-        """Which of these iterations are some of them."""
-        mentioned = np.isin(numbers, self.mentioned)
-        if not len(self.first):
-            return mentioned
-        stretch = np.maximum(np.searchsorted(self.first, numbers, side="right") - 1, 0)
-        place, rest = np.divmod(numbers - self.first[stretch], self.interval)
-        return np.asarray(mentioned | ((rest == 0) & (place >= 0) & (place < self.counts[stretch])))
-
-    def at_rows(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """The rows before which they ran, and how many before each."""
-        rows = rows_from(numbers, np.concatenate((self.mentioned, self.first)))
-        return rows, np.concatenate((np.ones(len(self.mentioned), np.int64), self.counts))
-
-
-def between_rows(numbers: Ints, interval: int, beyond: int, mentioned: Ints) -> Unlogged:
-    """The multiples of the interval inside gaps longer than that between rows, and those mentioned outside of them."""
-    found = [(_NONE, _NONE)]
-    for rows in pieces(len(numbers) - 1):
-        before, after = numbers[:-1][rows], numbers[1:][rows]
-        far = after - before > beyond
-        before, after = before[far], after[far]
-        first, counts = before - before % interval + interval, (after - 1) // interval - before // interval
-        found.append((first[counts > 0], counts[counts > 0]))
-    first, counts = (np.concatenate(column).astype(np.int64) for column in zip(*found, strict=True))
-    between = Unlogged(first=first, counts=counts, interval=interval)
-    return replace(between, mentioned=mentioned[~between.among(mentioned)])

@@ -6,23 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.analysis.periods import (
-    LARGE_RATIO,
-    MOST_PLACES,
-    Mask,
-    Period,
-    Unlogged,
-    between_rows,
-    find_period,
-    find_periods,
-    multiples,
-    usual_gap,
-)
-from stepwatch.analysis.statistics import Baseline, baseline_of, last_digit_s, median, pieces
+from stepwatch.analysis.statistics import PRINTED_STEP_S, Baseline, baseline_of, last_digit_s, median, pieces
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -39,6 +29,12 @@ from stepwatch.run import (
 )
 from stepwatch.settings import Origin
 
+if TYPE_CHECKING:
+    from stepwatch.analysis.periods import Period
+
+Mask = npt.NDArray[np.bool_]
+
+LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
 STALL_RATIO = LARGE_RATIO
 STALL_NOISES = 8.0
 SPIKE_RATIO = 1.06
@@ -67,6 +63,47 @@ class Certainty(IntEnum):
 
 
 CERTAINTY_NAMES = ("seen", "deduced", "guessed")
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlogged:
+    """Some that the log mentions, and stretches of those that must have run between two of its lines."""
+
+    mentioned: Ints = field(default_factory=lambda: _NONE)
+    first: Ints = field(default_factory=lambda: _NONE)
+    """The first of each stretch; they rise."""
+    counts: Ints = field(default_factory=lambda: _NONE)
+    interval: int = 1
+
+    @property
+    def total(self) -> int:
+        return len(self.mentioned) + int(self.counts.sum())
+
+    def shown(self) -> list[int]:
+        """The first ones and, where there are more, the last: a sentence has no room for all."""
+        most = 5
+        stretches = (
+            range(first, first + count * self.interval, self.interval)
+            for first, count in zip(self.first.tolist(), self.counts.tolist(), strict=True)
+        )
+        begin = sorted((*self.mentioned[:most].tolist(), *islice(chain.from_iterable(stretches), most)))[:most]
+        last = self.first[-1:] + (self.counts[-1:] - 1) * self.interval
+        return begin if self.total <= most else [*begin, int(np.concatenate((self.mentioned[-1:], last)).max())]
+
+    def among(self, numbers: Ints) -> np.ndarray:
+        """Which of these iterations are some of them."""
+        mentioned = np.isin(numbers, self.mentioned)
+        if not len(self.first):
+            return mentioned
+        stretch = np.maximum(np.searchsorted(self.first, numbers, side="right") - 1, 0)
+        place, rest = np.divmod(numbers - self.first[stretch], self.interval)
+        return np.asarray(mentioned | ((rest == 0) & (place >= 0) & (place < self.counts[stretch])))
+
+    def at_rows(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """The rows before which they ran, and how many before each."""
+        rows = rows_from(numbers, np.concatenate((self.mentioned, self.first)))
+        return rows, np.concatenate((np.ones(len(self.mentioned), np.int64), self.counts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +115,8 @@ class Phases:
     covers: Ints
     """How many iterations the time of each row is about: 1, or the log interval where times are averages."""
     artefact: Mask
+    digit_s: float = PRINTED_STEP_S
+    """What the last printed digit is worth in the time of a step."""
     first: int | None = None
     """The row of the first iteration of the process, where the log has it."""
     baseline: Baseline | None = None
@@ -92,10 +131,6 @@ class Phases:
     periods: tuple[Period, ...] = ()
     """Of slow iterations that nothing explains: they are stalls that come back."""
 
-    def mark(self, rows: Mask | int, phase: Phase, certainty: Certainty) -> None:
-        """Only while they are being found."""
-        self.phase[rows], self.certainty[rows] = phase, certainty
-
     def of(self, *phases: Phase) -> Mask:
         found = self.phase == int(phases[0])  # numpy searches a member of an enumeration for methods of arrays
         for phase in phases[1:]:
@@ -106,12 +141,6 @@ class Phases:
     def normal(self) -> Mask:
         """Rows whose time is a training step and nothing else."""
         return np.asarray(self.of(Phase.STEP) & ~self.artefact)
-
-    def covers_of(self, rows: Mask) -> Ints:
-        """Those of these rows; where each is about one iteration they take no memory."""
-        if self.covers.strides == (0,):
-            return np.broadcast_to(np.int64(1), int(np.count_nonzero(rows)))
-        return self.covers[rows]
 
     @property
     def regular(self) -> Mask:
@@ -130,28 +159,39 @@ class Phases:
 
 
 def find_phases(run: Run) -> Phases:
-    count = len(run.iterations)
+    count, numbers = len(run.iterations), run.iterations.number
+    # How far lines are apart: as most of them are, whatever a config says, which may be of another log.
+    apart = usual_distance(numbers) or run.settings.count("log_interval") or 1
+    covers = _covers(run, apart) if run.timing in AVERAGES else np.broadcast_to(np.int64(1), count)
     phases = Phases(
         phase=np.zeros(count, np.int8),
         certainty=np.full(count, Certainty.DEDUCED, np.int8),
-        covers=_covers(run),
+        covers=covers,
         artefact=np.zeros(count, bool),
-        first=_first_row(run),
+        digit_s=last_digit_s(run, covers) if run.traits.rounds_times else PRINTED_STEP_S,
+        first=_first_row(run, apart),
     )
     _mark_events(run, phases)
-    phases = _with_baseline(run, phases)
-    interval, inferred = _eval_interval(run, phases)
-    if _mark_silent_evaluations(run, phases, interval, inferred) | _mark_lone_saves(run, phases):
-        phases = _with_baseline(run, phases)
-    phases = _with_stalls(run, phases)
+    phases, spikes = _with_baseline(run, phases)
+    interval, inferred = _eval_interval(run, phases, spikes)
+    marked = bool(spikes.any()) and _mark_silent_evaluations(run, phases, spikes, interval, inferred)
+    lone = np.isnan(column_of(run.checkpoints, "at"))
+    if lone.any() and "checkpoint" in run.holds and phases.baseline is not None and not run.reordered:
+        _mark_lone_saves(run, phases, phases.baseline, lone)
+        marked = True
+    if marked:
+        phases, spikes = _with_baseline(run, phases)
+    if phases.baseline is not None and spikes.any():
+        phases = _with_stalls(run, phases, phases.baseline, spikes)
 
     first_evaluates, first_saves = _first_holds(run, phases, interval)
     if phases.first is not None:
-        phases.mark(phases.first, Phase.FIRST, Certainty.SEEN)
+        phases.phase[phases.first], phases.certainty[phases.first] = Phase.FIRST, Certainty.SEEN
     if run.span is not None:  # a recorder timed the step alone, whatever it was doing
         phases.certainty[:] = Certainty.SEEN
     found = bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
-    unlogged, trailing = _unlogged(run, interval, found or not inferred)
+    unlogged, trailing = _unlogged(run, interval, apart, found or not inferred)
+    saves = unlogged.among(numbers_of(run.checkpoints)) if unlogged.total else _NONE
     return replace(
         phases,
         eval_interval=interval,
@@ -159,7 +199,7 @@ def find_phases(run: Run) -> Phases:
         first_evaluates=first_evaluates,
         first_saves=first_saves,
         unlogged_evals=unlogged,
-        unlogged_saves=int(unlogged.among(numbers_of(run.checkpoints)).sum()),
+        unlogged_saves=int(saves.sum()),
         trailing=trailing,
     )
 
@@ -167,16 +207,9 @@ def find_phases(run: Run) -> Phases:
 # --- how many iterations a time is about ------------------------------------------------------------------------
 
 
-def log_interval(run: Run) -> int:
-    """How far lines are apart: as most of them are, whatever a config says, which may be of another log."""
-    stated = run.settings.count("log_interval") or 1
-    return usual_distance(run.iterations.number) or stated
-
-
-def _covers(run: Run) -> Ints:
-    numbers, usual = run.iterations.number, log_interval(run)
-    if run.timing not in AVERAGES:
-        return np.broadcast_to(np.int64(1), len(numbers))
+def _covers(run: Run, usual: int) -> Ints:
+    """Of times that are means."""
+    numbers = run.iterations.number
     begin = 0 if run.timing is Timing.SPANS_RUN else _before_first(numbers, usual)
     if run.first_covers is not None and len(numbers):
         begin = int(numbers[0]) - run.first_covers
@@ -217,7 +250,7 @@ def _before_first(numbers: Ints, interval: int) -> int:
 # --- the first iteration ----------------------------------------------------------------------------------------
 
 
-def _first_row(run: Run) -> int | None:
+def _first_row(run: Run, interval: int) -> int | None:
     """The first iteration of the process; a log that starts in mid-run has none."""
     iterations = run.iterations
     if not len(iterations) or run.timing is Timing.SPANS_RUN or run.start is Start.UNKNOWN:
@@ -228,7 +261,6 @@ def _first_row(run: Run) -> int | None:
     if number == 0 or mfu == SENTINEL_MFU:
         return 0
     if not run.traits.mfu_marks_start:  # these count from 1, or print averages from the first interval on
-        interval = log_interval(run)
         if run.timing in AVERAGES:
             most = (run.first_covers or 0) > int(iterations.number[-1]) - number
             # It is the mean of most of the run, unless it is so far above the others that it must hold the start.
@@ -269,9 +301,10 @@ def _mark_events(run: Run, phases: Phases) -> None:
         count = int(later.sum())
         if 0 < count < len(later) and later[:count].all():
             saved[:] = False
-    phases.mark(evaluated & ~saved, Phase.EVAL, Certainty.SEEN)
-    phases.mark(evaluated & saved, Phase.EVAL_CHECKPOINT, Certainty.SEEN)
-    phases.mark(saved & ~evaluated, Phase.CHECKPOINT, Certainty.SEEN)
+    phases.phase[evaluated] = Phase.EVAL
+    phases.phase[saved] = Phase.CHECKPOINT
+    phases.phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
+    phases.certainty[evaluated | saved] = Certainty.SEEN
 
 
 def _rows_of(run: Run, events: Sequence[Evaluation] | Sequence[Checkpoint], *, by_number: bool = False) -> Mask:
@@ -293,29 +326,24 @@ def _rows_of(run: Run, events: Sequence[Evaluation] | Sequence[Checkpoint], *, b
     return found
 
 
-def _with_baseline(run: Run, phases: Phases) -> Phases:
-    """From the rows that may be normal by now."""
-    normal = phases.normal
+def _with_baseline(run: Run, phases: Phases) -> tuple[Phases, Mask]:
+    """From the rows that may be normal by now; with the rows far above it that nothing explains yet."""
+    normal, spikes = phases.normal, phases.of(Phase.STEP)
     if run.timing in AVERAGES:  # one step does not show the many of an average
         several = phases.covers[phases.covers > 1]
         normal &= phases.covers >= 0.1 * median(several if len(several) else phases.covers)
     if phases.first is not None:
-        normal[phases.first] = False
-    return replace(phases, baseline=baseline_of(run.iterations, normal, last_digit_s(run, phases.covers)))
-
-
-def _spikes(run: Run, phases: Phases, baseline: Baseline) -> Mask:
-    """Rows far above the baseline that nothing explains yet."""
+        normal[phases.first] = spikes[phases.first] = False
+    baseline = baseline_of(run.iterations, normal, phases.digit_s)
+    if baseline is None:
+        return replace(phases, baseline=None), np.zeros(len(spikes), bool)
     limit = max(SPIKE_RATIO, math.exp(SPIKE_NOISES * baseline.noise))
-    spikes = phases.of(Phase.STEP)
     for rows in pieces(len(spikes)):
         spikes[rows] &= baseline.ratio(run.iterations, rows) > limit
-    if phases.first is not None:
-        spikes[phases.first] = False
-    return spikes
+    return replace(phases, baseline=baseline), spikes
 
 
-def _eval_interval(run: Run, phases: Phases) -> tuple[int | None, bool]:
+def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, bool]:
     """From the settings; else inferred: from the numbers of the evaluations, or the period of the spikes."""
     known, baseline = run.settings.count("eval_interval"), phases.baseline
     if known:
@@ -328,59 +356,52 @@ def _eval_interval(run: Run, phases: Phases) -> tuple[int | None, bool]:
         # Many trainers evaluate once more at the last iteration, whatever its number.
         gaps = np.diff(numbers)
         usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
-        return usual if usual > int(gaps[-1]) else usual_gap(gaps), True
-    if baseline is None or "eval" not in run.holds or run.evaluations or run.traits.counts_epochs:
+        return usual if usual >= int(gaps[-1]) else usual_gap(gaps), True
+    if baseline is None or "eval" not in run.holds or run.evaluations or run.traits.counts_epochs or not spikes.any():
         return None, True  # whatever an epoch does not always do, it is slow by something else than an evaluation
-    spikes = _spikes(run, phases, baseline)
+    from stepwatch.analysis.periods import find_period
+
     period = find_period(run, spikes, baseline, phases.first)
     largest = float(baseline.ratio(run.iterations, spikes).max(initial=0.0))
     is_ddp = period == DDP_PERIOD and run.distributed and largest < DDP_LARGEST_RATIO
     return None if is_ddp else period, True
 
 
-def _mark_silent_evaluations(run: Run, phases: Phases, interval: int | None, inferred: bool) -> bool:
+def _mark_silent_evaluations(run: Run, phases: Phases, spikes: Mask, interval: int | None, inferred: bool) -> bool:
     """Slow rows on the grid of evaluations that no line mentions; whether there is one."""
     setting, baseline = run.settings.get("eval_interval"), phases.baseline
     if baseline is None or not interval or "eval" not in run.holds:
         return False
     if run.evaluations and setting is not None and setting.origin is Origin.USER:
         return False  # a question about what is to come
-    rows = _spikes(run, phases, baseline) & multiples(run.iterations.number, interval)
+    rows = np.flatnonzero(spikes)
+    rows = rows[run.iterations.number[rows] % interval == 0]
     if run.evaluations:  # at least half as slow as those that were seen: the rest on the grid is something else
         seen = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)
         if phases.first is not None:
             seen[phases.first] = False
-        excess, found = baseline.ratio(run.iterations, seen) - 1, np.flatnonzero(rows)
-        rows[found] = baseline.ratio(run.iterations, found) - 1 > 0.5 * median(excess)
+        excess = baseline.ratio(run.iterations, seen) - 1
+        rows = rows[baseline.ratio(run.iterations, rows) - 1 > 0.5 * median(excess)]
     saves = run.settings.flag("always_save_checkpoint") is True and not run.checkpoints
-    certainty = Certainty.GUESSED if inferred and int(rows.sum()) < 2 else Certainty.DEDUCED
-    phases.mark(rows, Phase.EVAL_CHECKPOINT if saves else Phase.EVAL, certainty)
-    return bool(rows.any())
+    phases.phase[rows] = Phase.EVAL_CHECKPOINT if saves else Phase.EVAL
+    phases.certainty[rows] = Certainty.GUESSED if inferred and len(rows) < 2 else Certainty.DEDUCED
+    return len(rows) > 0
 
 
-def _mark_lone_saves(run: Run, phases: Phases) -> bool:
+def _mark_lone_saves(run: Run, phases: Phases, baseline: Baseline, lone: Mask) -> None:
     """`saving checkpoint` with no evaluation line above: it belongs to the next row if that row is slow."""
-    baseline = phases.baseline
-    lone = np.isnan(column_of(run.checkpoints, "at"))
-    if not lone.any() or "checkpoint" not in run.holds or baseline is None or run.reordered:
-        return False
     rows = rows_from(run.iterations.line, column_of(run.checkpoints, "line")[lone])
     rows = rows[rows < len(run.iterations)]
     slow = baseline.ratio(run.iterations, rows) > max(SPIKE_RATIO, 1 + SPIKE_NOISES * baseline.noise)
-    for row, is_slow in zip(rows.tolist(), slow.tolist(), strict=True):
-        if phases.phase[row] == Phase.EVAL:
-            phases.phase[row] = Phase.EVAL_CHECKPOINT
-        elif phases.phase[row] == Phase.STEP and is_slow:
-            phases.mark(row, Phase.EVAL_CHECKPOINT, Certainty.DEDUCED)  # nanoGPT saves only after an evaluation
-    return True
+    phase = phases.phase[rows]  # nanoGPT saves only after an evaluation
+    phases.phase[rows[(phase == Phase.EVAL) | ((phase == Phase.STEP) & slow)]] = Phase.EVAL_CHECKPOINT
 
 
-def _with_stalls(run: Run, phases: Phases) -> Phases:
+def _with_stalls(run: Run, phases: Phases, baseline: Baseline, spikes: Mask) -> Phases:
     """Slow rows that nothing explains, the artefact of DDP apart, and the periods of those that have one."""
-    baseline = phases.baseline
-    if baseline is None:
-        return phases
-    spikes, numbers = _spikes(run, phases, baseline), run.iterations.number
+    from stepwatch.analysis.periods import MOST_PLACES, find_periods, multiples
+
+    numbers = run.iterations.number
     hundreds = multiples(numbers, DDP_PERIOD) & phases.of(Phase.STEP)
     on_hundred = hundreds & spikes
     on_hundred[on_hundred] = baseline.ratio(run.iterations, on_hundred) < DDP_LARGEST_RATIO
@@ -407,9 +428,9 @@ def _with_stalls(run: Run, phases: Phases) -> Phases:
     slow[slow] = baseline.ratio(run.iterations, spikes) > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
     for period in periods:
         slow |= period.rows
-    phases.mark(slow, Phase.STALL, Certainty.DEDUCED)
+    phases.phase[slow] = Phase.STALL
     if slow.any() or phases.artefact.any():
-        phases = _with_baseline(run, phases)
+        phases, _ = _with_baseline(run, phases)
     return replace(phases, periods=tuple(periods))
 
 
@@ -434,22 +455,43 @@ def _first_holds(run: Run, phases: Phases, interval: int | None) -> tuple[bool, 
 # --- what was not logged ----------------------------------------------------------------------------------------
 
 
-def _unlogged(run: Run, interval: int | None, evaluates: bool) -> tuple[Unlogged, int | None]:
+def _unlogged(run: Run, interval: int | None, apart: int, evaluates: bool) -> tuple[Unlogged, int | None]:
     """Evaluations inside the logged span at iterations that were not logged, and one that ends the log."""
     numbers = run.iterations.number
-    usual = log_interval(run) if "log_interval" in run.settings else None
     begin, end = int(numbers[0]), int(numbers[-1])
     if run.timing in AVERAGES or "eval" not in run.holds:
         return Unlogged(), None
     if not run.evaluations:
-        if not interval or not evaluates:
-            return Unlogged(), None
-        return between_rows(numbers, interval, 0, np.zeros(0, np.int64)), None
+        return between_rows(numbers, interval, 0, _NONE) if interval and evaluates else Unlogged(), None
     mentioned = numbers_of(run.evaluations)
     mentioned = mentioned[(mentioned > begin) & (mentioned < end)]
     hidden = Unlogged(mentioned=mentioned[numbers[rows_from(numbers, mentioned)] != mentioned])
-    if interval and usual and not run.reordered and len(run.evaluations) > 1:
+    known = "log_interval" in run.settings
+    if interval and known and not run.reordered and len(run.evaluations) > 1:
         # Lines are missing where a gap is longer than the log interval; evaluations must have run there.
-        hidden = between_rows(numbers, interval, 2 * usual, hidden.mentioned)
+        hidden = between_rows(numbers, interval, 2 * apart, hidden.mentioned)
     last = run.evaluations[-1].at
-    return hidden, last if end < last <= end + 10 * (usual or 1) else None
+    return hidden, last if end < last <= end + 10 * (apart if known else 1) else None
+
+
+def between_rows(numbers: Ints, interval: int, beyond: int, mentioned: Ints) -> Unlogged:
+    """The multiples of the interval inside gaps longer than that between rows, and those mentioned outside of them."""
+    found = [(_NONE, _NONE)]
+    for rows in pieces(len(numbers) - 1):
+        before, after = numbers[:-1][rows], numbers[1:][rows]
+        far = after - before > beyond
+        before, after = before[far], after[far]
+        first, counts = before - before % interval + interval, (after - 1) // interval - before // interval
+        found.append((first[counts > 0], counts[counts > 0]))
+    first, counts = (np.concatenate(column).astype(np.int64) for column in zip(*found, strict=True))
+    between = Unlogged(first=first, counts=counts, interval=interval)
+    return replace(between, mentioned=mentioned[~between.among(mentioned)] if len(first) else mentioned)
+
+
+def usual_gap(gaps: Ints) -> int:
+    """What divides all gaps; where nothing as long as half of one does they are on no grid, and it is their median.
+
+    Epochs differ by an iteration, and a resumed run goes on at another number.
+    """
+    divisor = int(np.gcd.reduce(gaps))
+    return divisor if 2 * divisor >= int(gaps.min()) else int(np.median(gaps))

@@ -15,8 +15,8 @@ from stepwatch.analysis.statistics import (
     Series,
     block_medians,
     chosen,
-    last_digit_s,
     median,
+    pieces,
     series,
     spread,
     variance,
@@ -65,17 +65,22 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
     times, numbers = times[warm_up:], numbers[warm_up:]
     lines = run.iterations.line[normal][warm_up:] if run.announced else run.iterations.line[:0]
     # What the rounding of the print can make is no change.
-    digit = math.log1p(1.01 * last_digit_s(run, phases.covers) / max(median(times), 1e-9))
+    digit = math.log1p(1.01 * phases.digit_s / max(median(times), 1e-9))
+    smallest = max(SMALLEST_CHANGE, digit)
+    bounds = [0, len(times)]
+    ends = [(float(times[rows].min()), float(times[rows].max())) for rows in pieces(len(times))]
+    if math.log(max(*(high for _, high in ends), 1e-9) / max(min(low for low, _ in ends), 1e-9)) >= smallest:
+        bounds = _bounds(times, smallest)
     # A line that says why stands just before the first row of a regime, or a row away from that.
     announced = [(int(np.searchsorted(lines, line)), text) for line, text in run.announced]
     regimes = []
-    for begin, end in pairwise(_bounds(times, max(SMALLEST_CHANGE, digit))):
+    for begin, end in pairwise(bounds):
         regime = Regime(int(numbers[begin]), int(numbers[end - 1]), median(times[begin:end]), rows=end - begin)
         why = next((text for row, text in announced if begin > 0 and abs(row - begin) <= 1), "")
         regimes.append(regime._replace(announced=why))
     drift = None  # from the first to the last fifth, if the fifths rise or fall in order
-    fifths = block_medians(times, 5)
-    if len(regimes) == 1 and len(times) >= 50 and fifths[0] > 0:  # not too short for the printed digits
+    fifths = block_medians(times, 5) if len(regimes) == 1 and len(times) >= 50 else np.zeros(1)
+    if fifths[0] > 0:  # not too short for the printed digits
         change = float(fifths[-1] / fifths[0] - 1)
         single = math.sqrt(variance(times[: len(times) // 5]))
         noise = single / math.sqrt(len(times) / 5) / float(fifths[0])

@@ -43,11 +43,6 @@ def every_nth(rows: npt.NDArray[np.bool_], nth: int) -> Ints:
     return np.concatenate(found)
 
 
-def total_s(seconds: Floats) -> float:
-    """A sum that does not depend on how many a processor adds at once: in a browser it is the same."""
-    return float(seconds.sum(dtype=np.longdouble))
-
-
 class Series:
     """A long column whose values are computed when they are asked for; a part that is long is one again."""
 
@@ -77,7 +72,9 @@ def series(count: int, part: Part) -> Any:
 
 
 def chosen(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> Any:
-    """As column[rows]; of a very long column no copy, where most of its rows are chosen."""
+    """As column[rows]; no copy of a very long column, where most of its rows are chosen, nor of a single value."""
+    if isinstance(column, np.ndarray) and column.strides == (0,):
+        return np.broadcast_to(column[:1], int(np.count_nonzero(rows))) if len(column) else column
     if len(column) <= _WHOLE_PIECES * PIECE or 4 * np.count_nonzero(rows) < 3 * len(column):
         return column[rows]
     before = np.flatnonzero(~rows)
@@ -94,13 +91,24 @@ def chosen(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> An
     return Series(len(column) - len(before), part)
 
 
-def median(values: Column) -> float:
-    """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes."""
+def median(values: Column, weights: Ints | None = None) -> float:
+    """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes.
+
+    With weights, of values that stand for so many each.
+    """
     count = len(values)
     if not count:
         return math.nan
-    low, high = _in_order(values, (count - 1) // 2, count // 2)
-    return (low + high) / 2
+    if weights is not None and (weights != weights[0]).any():
+        whole = np.asarray(values)
+        order = np.argsort(whole)
+        return float(whole[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
+    if count > PIECE:
+        low, high = _in_order(values, (count - 1) // 2, count // 2)
+        return (low + high) / 2
+    ordered = np.sort(values[:])  # by vectors: faster than to look for three places; NaN comes last
+    middle = float(ordered[(count - 1) // 2]) + float(ordered[count // 2])
+    return math.nan if np.isnan(ordered[-1]) else middle / 2
 
 
 def _in_order(values: Column, first: int, second: int) -> tuple[float, float]:
@@ -140,22 +148,14 @@ def _in_order(values: Column, first: int, second: int) -> tuple[float, float]:
 
 
 def total(values: Column) -> float:
-    return sum(float(values[rows].sum()) for rows in pieces(len(values)))
+    """A sum that does not depend on how many a processor adds at once: in a browser it is the same."""
+    return sum(float(values[rows].sum(dtype=np.longdouble)) for rows in pieces(len(values)))
 
 
 def variance(values: Column) -> float:
     count = len(values)
     mean = total(values) / count
     return total(series(count, lambda rows: np.asarray((values[rows] - mean) ** 2, np.float64))) / count
-
-
-def weighted_median(values: Column, weights: Ints) -> float:
-    """Of values that stand for so many each; as the median where all stand for the same."""
-    if (weights == weights[0]).all():
-        return median(values)
-    whole = np.asarray(values)
-    order = np.argsort(whole)
-    return float(whole[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
 
 
 def quantile(values: Column, share: float) -> float:
@@ -193,23 +193,20 @@ def t_quantile(degrees: float) -> float:
 class Levels:
     """A column of few different values, in few bytes for a row; it is indexed as the column would be."""
 
-    __slots__ = ("_of_row", "_values")
+    __slots__ = ("of_row", "values")
 
     def __init__(self, values: Floats, of_row: npt.NDArray[Any]) -> None:
-        self._values = values
-        self._of_row = of_row.astype(np.min_scalar_type(len(values)), copy=False)
+        self.values = values
+        self.of_row = of_row.astype(np.min_scalar_type(len(values)), copy=False)
 
     def __len__(self) -> int:
-        return len(self._of_row)
+        return len(self.of_row)
 
     def __getitem__(self, rows: Any) -> Any:
-        return self._values[self._of_row[rows]]
+        return self.values[self.of_row[rows]]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
-        return np.asarray(self._values[self._of_row], dtype=dtype)
-
-    def mapped(self, to: Callable[[Floats], Floats]) -> Levels:
-        return Levels(to(self._values), self._of_row)
+        return np.asarray(self.values[self.of_row], dtype=dtype)
 
     def spread_over(self, rows: npt.NDArray[np.bool_]) -> Levels:
         """As of all rows, where it is that of some: on a straight line between them, as np.interp has it."""
@@ -222,10 +219,10 @@ class Levels:
         between, which = np.unique(
             np.interp(others, near, self[near - np.searchsorted(others, near)]), return_inverse=True
         )
-        of_row = np.empty(len(rows), np.min_scalar_type(len(self._values) + len(between)))
-        of_row[rows] = self._of_row
-        of_row[others] = len(self._values) + which
-        return Levels(np.concatenate((self._values, between)), of_row)
+        of_row = np.empty(len(rows), np.min_scalar_type(len(self.values) + len(between)))
+        of_row[rows] = self.of_row
+        of_row[others] = len(self.values) + which
+        return Levels(np.concatenate((self.values, between)), of_row)
 
 
 def running_levels(values: Column, window: int, most_points: int = 2_000, least: float = -math.inf) -> Levels:
@@ -293,10 +290,8 @@ class Baseline(NamedTuple):
 
 
 def last_digit_s(run: Run, covers: Ints) -> float:
-    """What the last printed digit is worth in the time of a step: two times that are no further apart may be equal."""
+    """What the last printed digit of rounded times is worth in a step: two that are no further apart may be equal."""
     times = run.iterations.time_s
-    if not run.traits.rounds_times or not len(times):
-        return PRINTED_STEP_S
     # An epoch has whole seconds, a step below one has whole milliseconds: the finer one counts, where it is printed.
     whole = _all_whole(len(times), lambda rows: times[rows] * covers[rows])
     in_ms = _all_whole(len(times), lambda rows: 1e3 * times[rows])

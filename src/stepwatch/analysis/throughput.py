@@ -13,7 +13,6 @@ from stepwatch.analysis.goodput import Goodput
 from stepwatch.analysis.phases import Phases
 from stepwatch.analysis.statistics import median
 from stepwatch.estimator.ceilings import normal_mfu
-from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.catalogue import A100_FLOPS
 from stepwatch.run import IMPOSSIBLE_MFU, SENTINEL_MFU, Run
 from stepwatch.settings import Origin, Settings, flops_per_token
@@ -21,6 +20,7 @@ from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.estimator.estimation import Estimate
+    from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
 
 
@@ -157,6 +157,7 @@ def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
     shape = shape or (run.traits.has_nanogpt_settings and bool(stated_params))
     if not run.traits.states_model or not shape or not (settings.count("tokens_per_iter") or batch):
         return None
+    from stepwatch.estimator.workload import Workload  # most logs do not say what they compute
 
     compiles = settings.flag("compile")
     if compiles is None and run.traits.announces_compile and run.has_header:

@@ -1,4 +1,7 @@
-"""What was measured elsewhere: how fast cards multiply matrices, what evaluations and checkpoints take."""
+"""What was measured elsewhere: how fast cards multiply matrices, what evaluations and checkpoints take.
+
+NANOGPT and THROUGHPUT are collections of published measurements.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,35 @@ import re
 from functools import cache
 from typing import Literal, NamedTuple
 
-from stepwatch.estimator.constants import (
-    ANCHORS,
-    FORWARD_SHARE,
-    FORWARD_SHARE_EAGER,
-    FORWARD_SPREAD,
-    PEAK_SHARES,
-    PUBLISHED_OF_CEILING,
-    SAVE_BYTES_PER_S,
-    SAVE_SPREAD,
-    SAVED_BYTES_PER_PARAM,
-    SHARED_PIPES_SINCE,
-    SLOPE,
-)
 from stepwatch.gpus import Gpu, gpus
-from stepwatch.units import TERA, Interval
+from stepwatch.units import GIGA, TERA, Interval
+
+# ln(measured / advertised) = ANCHORS[compute capability] + SLOPE x ln(advertised TFLOPS per watt), least squares over
+# the half-precision rows of matmul_ceilings.tsv (benchmarks/fit_estimator.py prints it): the more a card promises
+# per watt, the less of it the power limit lets through.
+SLOPE = -0.264
+ANCHORS = {
+    (7, 0): -0.530,
+    (7, 5): -0.417,
+    (8, 0): -0.245,
+    (8, 6): -0.351,
+    (8, 9): -0.294,
+    (9, 0): -0.218,
+    (10, 0): -0.089,
+    (12, 0): -0.288,
+}
+# Half-precision training over matmul_ceiling: 5, 50 and 95 % of the 288 THROUGHPUT rows with at least 100M parameters
+# and 8,192 tokens in a micro-batch.
+PUBLISHED_OF_CEILING = Interval(0.30, 0.54, 0.71)
+SHARED_PIPES_SINCE = (8, 6)  # fp32 and integers share the second half of the cores
+# Shares of the advertised peak; fp32 and emulated are medians of matmul_ceilings.tsv.
+SHARES = {
+    "highest": 1.1,  # GeForce cards boost past the advertised clock by up to 13 %
+    "other makers": 0.75,  # RX 7900 XT and XTX reach 0.74 to 0.81
+    "fp32": 0.9,  # without tensor cores
+    "fp32 on shared pipes": 0.68,
+    "emulated": 0.56,  # bf16 by cards before compute capability 8, as a share of what fp32 reaches
+}
 
 _MEMORY = re.compile(r" \d+GB$")
 _HALF = {"float16": "bfloat16", "bfloat16": "float16"}
@@ -67,43 +84,39 @@ def normal_mfu(gpu: Gpu) -> Interval | None:
 @cache
 def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     """As measured, or from the peak: what cards of the same architecture reach of theirs."""
-    measured = _measured(gpu, dtype)
-    if measured is not None:
-        return Ceiling(measured, "measured")
-    if dtype == "bfloat16" and not gpu.has_bf16:
+    emulated = dtype == "bfloat16" and not gpu.has_bf16
+    for like in (dtype,) if emulated else (dtype, _HALF.get(dtype, "")):
+        known = _measured_chips()
+        measured = known.get((gpu.name, None, like)) or known.get((_MEMORY.sub("", gpu.name), gpu.sm_count, like))
+        if measured is not None:
+            return Ceiling(measured, "measured")
+    if emulated:
         single = _own_ceiling(gpu, "float32")
-        return single and Ceiling(single.flops * PEAK_SHARES.emulated, "kin")
-    twin = _measured(gpu, _HALF.get(dtype, ""))
-    if twin is not None:
-        return Ceiling(twin, "measured")
+        return single and Ceiling(single.flops * SHARES["emulated"], "kin")
     peak = gpu.bf16_flops if dtype == "bfloat16" else gpu.fp16_flops
     anchor = ANCHORS.get(gpu.compute_capability) if gpu.compute_capability else None
     if dtype == "float32" or (dtype == "tf32" and gpu.tf32_flops is None):
         shared = gpu.compute_capability is not None and gpu.compute_capability >= SHARED_PIPES_SINCE
-        derived = (gpu.fp32_flops or 0.0) * (PEAK_SHARES.fp32_shared_pipes if shared else PEAK_SHARES.fp32)
+        derived = (gpu.fp32_flops or 0.0) * SHARES["fp32 on shared pipes" if shared else "fp32"]
     elif dtype == "tf32":  # the same share as in half precision
         peak, half = gpu.bf16_flops or gpu.fp16_flops, _own_ceiling(gpu, "bfloat16" if gpu.has_bf16 else "float16")
-        derived = (gpu.tf32_flops or 0.0) * (half.flops / peak if half and peak else PEAK_SHARES.other_makers)
+        derived = (gpu.tf32_flops or 0.0) * (half.flops / peak if half and peak else SHARES["other makers"])
     elif peak is None:  # no tensor cores: autocast converts and gains nothing
         single = _own_ceiling(gpu, "float32")
         derived = single.flops if single is not None else 0.0
     elif anchor is None or not gpu.tdp_w:
-        derived = peak * PEAK_SHARES.other_makers
+        derived = peak * SHARES["other makers"]
     else:
-        derived = peak * min(PEAK_SHARES.highest, math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
+        derived = peak * min(SHARES["highest"], math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
     return Ceiling(derived, "guess" if anchor is None else "kin") if derived else None
-
-
-def _measured(gpu: Gpu, dtype: str) -> float | None:
-    """Of this card, or of the same chip with another amount of memory."""
-    chip = _MEMORY.sub("", gpu.name), gpu.sm_count, dtype
-    return measured_ceilings().get((gpu.name, dtype)) or _measured_chips().get(chip)
 
 
 @cache
 def _measured_chips() -> dict[tuple[str, int | None, str], float]:
-    units = {gpu.name: gpu.sm_count for gpu in gpus()}
-    return {(_MEMORY.sub("", name), units[name], dtype): flops for (name, dtype), flops in measured_ceilings().items()}
+    """By card; and by chip, for the same one with another amount of memory."""
+    units, known = {gpu.name: gpu.sm_count for gpu in gpus()}, measured_ceilings()
+    chips = {(_MEMORY.sub("", name), units[name], dtype): flops for (name, dtype), flops in known.items()}
+    return chips | {(name, None, dtype): flops for (name, dtype), flops in known.items()}
 
 
 @cache
@@ -115,6 +128,17 @@ def measured_ceilings() -> dict[tuple[str, str], float]:
 
 
 # --- what an evaluation and a checkpoint should cost ------------------------------------------------------------
+
+
+# Of a micro-step, what a forward pass takes. Compiled: 0.30 on a 4070, 0.33 on a V100 (THROUGHPUT 6), median 0.316 of
+# 11 real logs. Eager: 0.34 to 0.36 in 13 logs of a T4; 0.46 on an A800 whose step is bound by launches.
+FORWARD_SHARE, FORWARD_SHARE_EAGER = 0.32, 0.35
+FORWARD_SPREAD = 0.21  # standard deviation of its logarithm: 48 published logs, quartiles 0.31 to 0.365
+# torch.save, not the disk, sets the pace: 0.65 GB/s (NANOGPT 4), 0.77 and 0.9 on a 4070 (THROUGHPUT 6), median 0.61 of
+# 14 real logs; 0.26 and less on slow disks, 0.06 on mounted drives.
+SAVE_BYTES_PER_S, SLOWEST_SAVE, FASTEST_SAVE = 0.65 * GIGA, 0.26 * GIGA, 0.95 * GIGA
+SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for a disk that nothing is known of
+SAVED_BYTES_PER_PARAM = 12.0  # fp32 weight and two moments of Adam
 
 
 class Belief(NamedTuple):
@@ -129,16 +153,10 @@ def forward_share(compiled: bool | None) -> float:
     return FORWARD_SHARE_EAGER if compiled is False else FORWARD_SHARE
 
 
-def evaluation_prior(
-    step_s: float, eval_iters: int | None, micro_steps: float | None, compiled: bool | None = None
-) -> Belief | None:
+def evaluation_prior(step_s: float, eval_iters: int, micro_steps: float, compiled: bool | None = None) -> Belief:
     """2 splits x eval_iters forward passes, each a share of one of the step's micro-steps."""
-    if not eval_iters or not micro_steps:
-        return None
     return Belief(2.0 * eval_iters * forward_share(compiled) * step_s / micro_steps, FORWARD_SPREAD)
 
 
-def checkpoint_prior(n_params: float | None) -> Belief | None:
-    if not n_params:
-        return None
+def checkpoint_prior(n_params: float) -> Belief:
     return Belief(SAVED_BYTES_PER_PARAM * n_params / SAVE_BYTES_PER_S, SAVE_SPREAD)

@@ -1,4 +1,4 @@
-"""Every physical and fitted constant of the estimator, each with its source.
+"""The physical and fitted constants of a step, its start and its memory, each with its source.
 
 NANOGPT and THROUGHPUT are collections of published measurements. Fitted constants are data: `constants.tsv`, written by
 benchmarks/fit_estimator.py, each row with its origin.
@@ -20,41 +20,7 @@ FORWARD_AND_BACKWARD = 6.0  # FLOPs per weight and token: 2 forward, 4 backward
 PADDING = 64  # vocabulary sizes that are no multiple of it miss the fast kernels (nanoGPT: 50257 to 50304) ...
 SMALL_VOCABULARY = 1024  # ... which matters only where the head is a large matrix
 
-# --- what of the peak a card reaches (ceilings.py) ------------------------------------------------------------------
-
-# ln(measured / advertised) = ANCHORS[compute capability] + SLOPE x ln(advertised TFLOPS per watt), least squares over
-# the half-precision rows of matmul_ceilings.tsv (benchmarks/fit_estimator.py prints it): the more a card promises
-# per watt, the less of it the power limit lets through.
-SLOPE = -0.264
-ANCHORS = {
-    (7, 0): -0.530,
-    (7, 5): -0.417,
-    (8, 0): -0.245,
-    (8, 6): -0.351,
-    (8, 9): -0.294,
-    (9, 0): -0.218,
-    (10, 0): -0.089,
-    (12, 0): -0.288,
-}
-# Half-precision training over matmul_ceiling: 5, 50 and 95 % of the 288 THROUGHPUT rows with at least 100M parameters
-# and 8,192 tokens in a micro-batch.
-PUBLISHED_OF_CEILING = Interval(0.30, 0.54, 0.71)
-SHARED_PIPES_SINCE = (8, 6)  # fp32 and integers share the second half of the cores
-
-
-class PeakShares(NamedTuple):
-    """Shares of the advertised peak; fp32 and emulated are medians of matmul_ceilings.tsv."""
-
-    highest: float = 1.1  # GeForce cards boost past the advertised clock by up to 13 %
-    other_makers: float = 0.75  # RX 7900 XT and XTX reach 0.74 to 0.81
-    fp32: float = 0.9  # without tensor cores
-    fp32_shared_pipes: float = 0.68
-    emulated: float = 0.56  # bf16 by cards before compute capability 8, as a share of what fp32 reaches
-
-
-PEAK_SHARES = PeakShares()
-
-# --- the step (estimate.py) ------------------------------------------------------------------------------------------
+# --- the step (estimation.py) ---------------------------------------------------------------------------------------
 
 # Ada and the GeForce and RTX PRO cards of Blackwell keep much of the activations in their large L2 (24 to 128 MB).
 LARGE_CACHE = frozenset({(8, 9), (12, 0)})
@@ -81,17 +47,6 @@ class StepPhysics(NamedTuple):
 
 STEP = StepPhysics()
 
-# --- evaluation and checkpoint --------------------------------------------------------------------------------------
-
-# Of a micro-step, what a forward pass takes. Compiled: 0.30 on a 4070, 0.33 on a V100 (THROUGHPUT 6), median 0.316 of
-# 11 real logs. Eager: 0.34 to 0.36 in 13 logs of a T4; 0.46 on an A800 whose step is bound by launches.
-FORWARD_SHARE, FORWARD_SHARE_EAGER = 0.32, 0.35
-FORWARD_SPREAD = 0.21  # standard deviation of its logarithm: 48 published logs, quartiles 0.31 to 0.365
-# torch.save, not the disk, sets the pace: 0.65 GB/s (NANOGPT 4), 0.77 and 0.9 on a 4070 (THROUGHPUT 6), median 0.61 of
-# 14 real logs; 0.26 and less on slow disks, 0.06 on mounted drives.
-SAVE_BYTES_PER_S, SLOWEST_SAVE, FASTEST_SAVE = 0.65 * GIGA, 0.26 * GIGA, 0.95 * GIGA
-SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for a disk that nothing is known of
-
 # --- the first iteration --------------------------------------------------------------------------------------------
 
 
@@ -113,7 +68,6 @@ EAGER_START = Interval(0.2, 1.0, 4.0)
 # --- memory (NANOGPT 5) ---------------------------------------------------------------------------------------------
 
 ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
-SAVED_BYTES_PER_PARAM = 12.0  # of these all but the gradient
 LOSS_POSITIONS = 2048  # whose logits `stepwatch train` makes at a time on a card: ON_CARD in trainer/loss.py
 
 
@@ -159,11 +113,6 @@ class MeasuredDoubt(NamedTuple):
 
 
 DOUBT = MeasuredDoubt()
-
-# --- a whole run ----------------------------------------------------------------------------------------------------
-
-# Where only a better validation loss saves: early evaluations mostly improve, late ones mostly do not.
-SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
 
 # --- fitted ---------------------------------------------------------------------------------------------------------
 

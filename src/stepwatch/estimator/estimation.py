@@ -6,21 +6,24 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from stepwatch.estimator.ceilings import forward_share, matmul_ceiling
+from stepwatch.estimator.ceilings import (
+    FASTEST_SAVE,
+    FORWARD_SPREAD,
+    SAVE_BYTES_PER_S,
+    SLOWEST_SAVE,
+    forward_share,
+    matmul_ceiling,
+)
 from stepwatch.estimator.constants import (
     COMPILE,
     DOUBT,
     EAGER_START,
-    FASTEST_SAVE,
     FORWARD_AND_BACKWARD,
-    FORWARD_SPREAD,
     LARGE_CACHE,
     LAYER_WEIGHTS,
     PADDING,
     RECOMPUTED,
-    SAVE_BYTES_PER_S,
     SLOW_FLASH,
-    SLOWEST_SAVE,
     SMALL_VOCABULARY,
     STEP,
     TENSOR_CORES_SINCE,

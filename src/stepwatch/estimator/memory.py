@@ -6,12 +6,12 @@ import sys
 from bisect import bisect_right
 from dataclasses import replace
 
+from stepwatch.estimator.ceilings import SAVED_BYTES_PER_PARAM
 from stepwatch.estimator.constants import (
     ADAM_BYTES_PER_PARAM,
     LOSS_POSITIONS,
     MEMORY,
     PADDING,
-    SAVED_BYTES_PER_PARAM,
 )
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import Gpu

@@ -13,9 +13,7 @@ from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.memory import fits, largest_batch_size
 from stepwatch.estimator.simulate import whole_run
 from stepwatch.estimator.workload import (
-    MODELS,
     NANOGPT,
-    NANOGPT_DEFAULTS,
     Workload,
     flops_per_iteration,
     least_flops_per_iteration,
@@ -25,7 +23,7 @@ from stepwatch.gpus import Gpu
 from stepwatch.gpus.catalogue import DTYPES
 from stepwatch.gpus.links import link_bytes_per_s
 from stepwatch.messages import Message
-from stepwatch.settings import PRIVATE, Origin, Settings, Value, flops_per_token
+from stepwatch.settings import MODELS, NANOGPT_DEFAULTS, PRIVATE, Origin, Settings, Value, flops_per_token
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 
 SCHEMA = "stepwatch.plan/1"

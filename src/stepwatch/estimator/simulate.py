@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from stepwatch.estimator.constants import SHARE_THAT_SAVES
-from stepwatch.estimator.workload import NANOGPT_DEFAULTS
-from stepwatch.settings import Settings
+from stepwatch.settings import NANOGPT_DEFAULTS, Settings
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
@@ -98,6 +96,10 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
 
 
 # --- a run of nanoGPT -------------------------------------------------------------------------------------------
+
+
+# Where only a better validation loss saves: early evaluations mostly improve, late ones mostly do not.
+SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
 
 
 def loop_of(settings: Settings) -> Loop:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stepwatch.estimator.constants import ADAM_BYTES_PER_PARAM, FORWARD_AND_BACKWARD, LAYER_WEIGHTS
 from stepwatch.gpus.catalogue import DTYPES
-from stepwatch.settings import GPT2_TOKENS, GPT2_VOCABULARY, Settings, Value, flops_per_token
+from stepwatch.settings import MODELS, NANOGPT_DEFAULTS, Settings, Value, flops_per_token
 
-# OpenAI's four, as nanoGPT's `init_from` gives them: bias on, vocabulary not padded.
-_GPT2 = {"vocab_size": GPT2_TOKENS, "block_size": 1024, "bias": True}
-MODELS: Mapping[str, Mapping[str, Value]] = {
-    "gpt2": {"n_layer": 12, "n_head": 12, "n_embd": 768, **_GPT2},
-    "gpt2-medium": {"n_layer": 24, "n_head": 16, "n_embd": 1024, **_GPT2},
-    "gpt2-large": {"n_layer": 36, "n_head": 20, "n_embd": 1280, **_GPT2},
-    "gpt2-xl": {"n_layer": 48, "n_head": 25, "n_embd": 1600, **_GPT2},
-}
 _COUNTS = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "grad_accum", "world_size")
 
 
@@ -29,31 +20,28 @@ def nanochat(depth: int) -> dict[str, Value]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One training run as far as its speed depends on it; `grad_accum` is the total over all cards, as in nanoGPT.
+    """One training run as far as its speed depends on it; `grad_accum` is the total over all cards, as in nanoGPT."""
 
-    Defaults are those of nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on
-    CUDA with torch 2.
-    """
-
-    n_layer: int = 12
-    n_head: int = 12
-    n_embd: int = 768
-    block_size: int = 1024
-    vocab_size: int = GPT2_VOCABULARY
-    bias: bool = False
-    dropout: float = 0.0
-    batch_size: int = 12
-    grad_accum: int = 40
-    world_size: int = 1
-    dtype: str = "bfloat16"
-    compile: bool | None = True  # None is unknown: estimated as compiled, with an interval as wide as that is uncertain
-    flash: bool | None = True
-    fused: bool = True
-    activation_checkpointing: bool = False
+    n_layer: int = NANOGPT_DEFAULTS["n_layer"]
+    n_head: int = NANOGPT_DEFAULTS["n_head"]
+    n_embd: int = NANOGPT_DEFAULTS["n_embd"]
+    block_size: int = NANOGPT_DEFAULTS["block_size"]
+    vocab_size: int = NANOGPT_DEFAULTS["vocab_size"]
+    bias: bool = NANOGPT_DEFAULTS["bias"]
+    dropout: float = NANOGPT_DEFAULTS["dropout"]
+    batch_size: int = NANOGPT_DEFAULTS["batch_size"]
+    grad_accum: int = NANOGPT_DEFAULTS["gradient_accumulation_steps"]
+    world_size: int = NANOGPT_DEFAULTS["world_size"]
+    dtype: str = NANOGPT_DEFAULTS["dtype"]
+    compile: bool | None = NANOGPT_DEFAULTS["compile"]
+    """None is unknown: estimated as compiled, with an interval as wide as that is uncertain."""
+    flash: bool | None = NANOGPT_DEFAULTS["flash"]
+    fused: bool = NANOGPT_DEFAULTS["fused"]
+    activation_checkpointing: bool = NANOGPT_DEFAULTS["activation_checkpointing"]
     recipe: str = "nanogpt"  # or `modern`, as `stepwatch train` has it
     chunked_loss: bool = False  # `stepwatch train` never holds all logits of a large vocabulary
     tf32: bool = True  # for float32: nanoGPT allows TF32
-    eval_iters: int = 200
+    eval_iters: int = NANOGPT_DEFAULTS["eval_iters"]
     stated_params: float | None = None  # where the model differs from GPT-2, as nanochat's value embeddings
     static_bytes_per_param: float = ADAM_BYTES_PER_PARAM
 
@@ -142,18 +130,6 @@ class Workload:
 
 
 NANOGPT = Workload()
-_MODEL = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias", "dropout", "batch_size")
-_STACK = ("dtype", "compile", "flash", "fused", "activation_checkpointing", "world_size")
-NANOGPT_DEFAULTS: Mapping[str, Value] = {
-    **{name: getattr(NANOGPT, name) for name in _MODEL},
-    "gradient_accumulation_steps": NANOGPT.grad_accum,
-    "max_iters": 600_000,
-    "eval_interval": 2000,
-    "eval_iters": NANOGPT.eval_iters,
-    "log_interval": 1,
-    "always_save_checkpoint": True,
-    **{name: getattr(NANOGPT, name) for name in _STACK},
-}
 
 
 def flops_per_iteration(workload: Workload) -> float:

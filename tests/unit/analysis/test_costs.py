@@ -21,7 +21,7 @@ from tests.recorded import Planted
 from tests.recorded import Record as Recorded
 
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.analysis.costs import _divided, _log_density, _quantiles, _Typical, _with_and_without
+from stepwatch.analysis.costs import MEASURED, _Cost, _divided, _log_density, _quantiles, _with_and_without
 from stepwatch.analysis.throughput import combined
 from stepwatch.estimator.ceilings import Belief
 from stepwatch.gpus import find_gpu
@@ -313,14 +313,14 @@ def test_an_evaluation_is_the_first_iteration_without_its_warm_up(
     longest: float, evaluation: tuple[float, ...]
 ) -> None:
     """Of 1 s, of 8 s at most and never nearly all of it; a first evaluation may be 15 % faster than later ones."""
-    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), None, None, longest)
+    found, saved = _divided(_Cost(Interval.exactly(100.0), MEASURED, 0.0, EXACT), None, None, longest)
     assert (found.how, saved.how) == ("combined", "combined")
     assert _digits(found.seconds) == pytest.approx(evaluation)
     assert _digits(saved.seconds) == pytest.approx([100 - end for end in reversed(evaluation)])
 
 
 def test_where_nothing_divides_an_evaluation_from_its_save_the_save_is_the_smaller_part() -> None:
-    found, saved = _divided(_Typical(Interval.exactly(100.0), 0.0, EXACT), None, None, None)
+    found, saved = _divided(_Cost(Interval.exactly(100.0), MEASURED, 0.0, EXACT), None, None, None)
     assert _digits(found.seconds) == pytest.approx([0, 85, 100])
     assert _digits(saved.seconds) == pytest.approx([0, 15, 100])
 
@@ -336,8 +336,8 @@ def test_where_no_step_was_seen_a_row_may_be_anything_in_it() -> None:
 @pytest.mark.parametrize(("beyond_s", "how"), [(0.55, "combined"), (0.61, "measured")])
 def test_a_save_is_measured_where_it_is_two_and_a_half_times_its_doubt(beyond_s: float, how: str) -> None:
     """Of 0.23 s: two errors of 0.1 s."""
-    alone, saving = (_Typical(Interval.exactly(5.0 + more), 0.1, EXACT) for more in (0.0, beyond_s))
-    assert _with_and_without(alone, saving, Belief(1.0, 0.75))[1].how == how
+    alone, saving = (_Cost(Interval.exactly(5.0 + more), MEASURED, 0.1, EXACT) for more in (0.0, beyond_s))
+    assert _with_and_without(alone, saving, Belief(1.0, 0.75)).how == how
 
 
 def test_one_row_weighs_as_much_as_an_estimate_within_a_tenth() -> None:

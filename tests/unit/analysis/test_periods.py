@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.analysis.periods import Unlogged
+from stepwatch.analysis.phases import Unlogged
 
 
 def test_five_are_all_named_and_of_many_the_first_five_and_the_last() -> None:

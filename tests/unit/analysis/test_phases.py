@@ -20,12 +20,12 @@ from stepwatch.analysis.ranks import find_ranks
 from stepwatch.analysis.statistics import (
     Levels,
     last_digit_s,
+    median,
     quantile,
     running_levels,
     spread,
     standard_error,
     t_quantile,
-    weighted_median,
 )
 from stepwatch.analysis.throughput import flops_behind_mfu
 from stepwatch.errors import UsageError
@@ -96,8 +96,8 @@ def test_the_error_of_a_wandering_series_is_that_of_its_blocks() -> None:
 
 def test_a_value_that_stands_for_many_weighs_as_many() -> None:
     values = np.array([5.0, 1.0, 2.0, 3.0])
-    assert weighted_median(values, np.array([1, 1, 1, 1])) == 2.5
-    assert weighted_median(values, np.array([900, 1, 1, 1])) == 5.0
+    assert median(values, np.array([1, 1, 1, 1])) == 2.5
+    assert median(values, np.array([900, 1, 1, 1])) == 5.0
 
 
 def test_a_running_median_of_a_long_series_has_a_few_steps() -> None:

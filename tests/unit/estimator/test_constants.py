@@ -12,6 +12,9 @@ import pytest
 from benchmarks.fit_estimator import rows
 
 from stepwatch.estimator.ceilings import (
+    ANCHORS,
+    FORWARD_SPREAD,
+    SLOPE,
     checkpoint_prior,
     evaluation_prior,
     forward_share,
@@ -19,14 +22,14 @@ from stepwatch.estimator.ceilings import (
     measured_ceilings,
     normal_mfu,
 )
-from stepwatch.estimator.constants import ANCHORS, FORWARD_SPREAD, SLOPE, fitted
+from stepwatch.estimator.constants import fitted
 from stepwatch.estimator.estimation import Estimate, communication_s, estimate
 from stepwatch.estimator.memory import checkpoint_bytes, fits, vram_bytes
 from stepwatch.estimator.simulate import loop_of
-from stepwatch.estimator.workload import NANOGPT_DEFAULTS, Workload, flops_per_iteration, least_flops_per_iteration
+from stepwatch.estimator.workload import Workload, flops_per_iteration, least_flops_per_iteration
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.gpus.catalogue import A100_FLOPS
-from stepwatch.settings import Origin, Settings, flops_per_token
+from stepwatch.settings import NANOGPT_DEFAULTS, Origin, Settings, flops_per_token
 from stepwatch.units import GIGA, MILLI, TERA, Z90
 
 CARDS = {gpu.name: gpu for gpu in gpus()}

@@ -17,7 +17,7 @@ from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median, pieces
 from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
-from stepwatch.run import FaultKind, Timing, numbers_of
+from stepwatch.run import Fault, FaultKind, Timing, numbers_of
 from stepwatch.settings import Origin
 from stepwatch.units import DAY_S, HOUR_S, Interval
 
@@ -85,6 +85,8 @@ class Evidence(NamedTuple):
     """Another process starts after it in the same log."""
     ended: bool = False
     """No line will come any more."""
+    fault: Fault | None = None
+    """Why the process ended, where the log says so."""
 
     def sentence(self, code: str) -> Message:
         return next(finding.message for finding in self.analysis.findings if finding.code == code)
@@ -104,24 +106,26 @@ def judge(
     ended: bool = False,
 ) -> Verdict:
     """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
-    evidence = Evidence(analysis=analysis, advice=advice, now_s=now_s, followed=followed, ended=ended)
-    # The gravest first, with the findings of which one must be there; none where something else shows it.
-    rules: tuple[tuple[Callable[[Evidence], Verdict | None], tuple[str, ...]], ...] = (
-        (crashed, ()),
-        (diverged, ("loss_nan",)),
-        (stopped, ()),
-        (too_little, ()),
-        (asleep, ("sleep",)),
-        (stalling, ("stall", "late_data", "late_ranks")),
-        (waiting, ("data_wait",)),
-        (slow, ()),
-        (slowing, ("regime_change", "drift")),
-        (unsteady, ("regime_change", "uneven_steps")),
-        (overhead, ()),
-        (doubtful, ("impossible_figure", "few_iterations")),
-        (healthy, ()),
+    fault = cause_of_end(analysis.run) if analysis.run.faults else None
+    evidence = Evidence(analysis, advice, now_s, followed, ended, fault)
+    codes, run = {finding.code for finding in analysis.findings}, analysis.run
+    # The gravest first, with what must be there: a finding, or something else that shows it.
+    rules: tuple[tuple[Callable[[Evidence], Verdict | None], object], ...] = (
+        (crashed, fault is not None and fault.kind is not FaultKind.INTERRUPTED),
+        (diverged, "loss_nan" in codes),
+        (stopped, fault is not None or "max_iters" in run.settings),
+        (too_little, len(run.iterations) < 2 or not analysis.costs.step_measured),
+        (asleep, "sleep" in codes),
+        (stalling, codes & {"stall", "late_data", "late_ranks"}),
+        (waiting, "data_wait" in codes),
+        (slow, analysis.machine is not None or codes & {"slower_than_expected", "low_mfu"}),
+        (slowing, codes & {"regime_change", "drift"}),
+        (unsteady, codes & {"regime_change", "uneven_steps"}),
+        (overhead, True),
+        (doubtful, codes & {"impossible_figure", "few_iterations"}),
+        (healthy, True),
     )
-    asked = (rule for rule, codes in rules if not codes or evidence.analysis.noticed(*codes))
+    asked = (rule for rule, there_is in rules if there_is)
     return next(verdict for rule in asked if (verdict := rule(evidence)) is not None)
 
 
@@ -162,8 +166,8 @@ _REMEDIES = {
 
 
 def crashed(evidence: Evidence) -> Verdict | None:
-    fault, run = cause_of_end(evidence.analysis.run), evidence.analysis.run
-    if fault is None or fault.kind is FaultKind.INTERRUPTED:
+    fault, run = evidence.fault, evidence.analysis.run
+    if fault is None:
         return None
     last = evidence.analysis.forecast.last_iteration
     facts: dict[str, Any] = {"last": last, "quote": fault.text, "line": fault.line + 1}
@@ -208,7 +212,7 @@ def diverged(evidence: Evidence) -> Verdict | None:
 
 
 def stopped(evidence: Evidence) -> Verdict | None:
-    a, fault = evidence.analysis, cause_of_end(evidence.analysis.run)
+    a, fault = evidence.analysis, evidence.fault
     last, end, numbers = a.forecast.last_iteration, a.forecast.max_iters, a.run.iterations.number
     # A length that the reader gives is a question about the time to come, not a plan that was broken off.
     length = a.run.settings.get("max_iters")
@@ -510,7 +514,7 @@ def healthy(evidence: Evidence) -> Verdict | None:
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
-    levels, longest = _levels(a), 1.0
+    levels, longest = _levels(a) if len(a.regimes.regimes) > 1 else [], 1.0
     if a.phases.baseline is not None and not a.run.traits.schedules:  # of the means of several, where it stands out
         means = a.phases.baseline.ratio(a.run.iterations, a.phases.normal & (a.phases.covers > 1))
         longest = float(means.max(initial=1.0))
@@ -520,7 +524,7 @@ def healthy(evidence: Evidence) -> Verdict | None:
         text = Message(
             "The length of a step changed from {fast:time} to {slow:time}: this trainer changes batch size and attention window during the run. That is intended."
         )
-    elif a.regimes.announced:
+    elif levels and a.regimes.announced:
         text, facts = evidence.sentence("schedule"), dict(evidence.sentence("schedule").params)
     elif len(levels) > 1:
         facts = {"fast": min(levels), "slow": max(levels)}

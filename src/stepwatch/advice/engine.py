@@ -84,6 +84,8 @@ def advice_on_case(case: Case) -> AdviceList:
     of_loop = schedule.RULES if case.levers is None else schedule.FOR_ANY_TRAINER  # in the words of the trainer
     spent_s = {part: cost.high for part, cost in case.before._asdict().items()}
     rules = [rule for rule, parts in of_loop.items() if sum(spent_s[part] for part in parts) >= case.least_saving_s]
+    if case.settings.count("log_interval") == 1:
+        rules.append(schedule.log_less)
     if case.levers is None and case.workload is not None:
         from stepwatch.advice import speed  # with the estimator
 
@@ -119,8 +121,8 @@ def advice_on_case(case: Case) -> AdviceList:
         before=case.before,
         after=case.simulated(case.changed(new, effect)),
         saves_s=saved,
-        vram_before=case.vram_bytes({}),
-        vram_after=case.vram_bytes(new),
+        vram_before=case.vram_bytes({}) if case.workload is not None else None,
+        vram_after=case.vram_bytes(new) if case.workload is not None else None,
         case=case,
         missing=tuple(_missing(case)),
         offers=tuple(_offers(case)),

@@ -29,13 +29,27 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
     known = a.costs.step_known and a.costs.step_s.mid > 0 and np.isfinite(a.goodput.wall_s)
     if not known or not len(a.run.iterations):
         return None
-    settings, gpu, parts_s = _settings(a), a.throughput.gpu, a.goodput.parts_s
+    settings, gpu, parts_s = a.run.settings, a.throughput.gpu, a.goodput.parts_s
+    interval = a.phases.eval_interval
+    if not interval and len(a.run.evaluations) > 2:
+        gaps = np.diff(numbers_of(a.run.evaluations))
+        interval = int(np.median(gaps)) if len(gaps) > 1 else None
+    if interval and "eval_interval" not in settings:
+        settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
+    if a.run.traits.has_nanogpt_settings:
+        if "always_save_checkpoint" not in settings and len(a.run.checkpoints) < a.evaluations_done - 1:
+            settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
+        assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
+        settings = Settings.of(Origin.FORMAT_DEFAULT, assumed).overridden_by(settings)
     workload = workload_of(a.run, gpu) if gpu is not None and a.throughput.possible else None
-    if workload is not None and a.expected is not None and a.costs.step_s.mid > 2.0 * a.expected.step_s.high:
+    far_slower = a.expected is not None and a.costs.step_s.mid > 2.0 * a.expected.step_s.high
+    if workload is not None and gpu is not None and far_slower:
         from stepwatch.estimator.memory import fits
 
-        if fits(workload, gpu) is not False:  # memory that spills would explain why it is far slower than expected
+        if fits(workload, gpu) is not False:  # memory that spills would explain it
             workload = None  # what holds this run up is not in the model
+    lost_s = max(parts_s["unexplained"], 0.0) + parts_s.get(START, 0.0)
+    lost_s += stalled_s(a) if parts_s["stall"] > 0 else 0.0
     case = Case(
         settings=settings,
         prices=_prices(a),
@@ -43,7 +57,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         measured=frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED),
         gpu=gpu,
         workload=workload,
-        lost_s=Interval.exactly(max(parts_s["unexplained"], 0.0) + parts_s.get(START, 0.0) + stalled_s(a)),
+        lost_s=Interval.exactly(lost_s),
         cards=max(cards or 1, a.throughput.cards),
         n_params=a.run.saved_params or settings.number("n_params"),
         improvements=_improvements(a),
@@ -52,22 +66,6 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         windows=windows,
     )
     return replace(case, loop=case.changed({}))
-
-
-def _settings(a: Analysis) -> Settings:
-    found = a.run.settings
-    interval = a.phases.eval_interval
-    if not interval and len(a.run.evaluations) > 2:
-        gaps = np.diff(numbers_of(a.run.evaluations))
-        interval = int(np.median(gaps)) if len(gaps) > 1 else None
-    if interval and "eval_interval" not in found:
-        found = found.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
-    if not a.run.traits.has_nanogpt_settings:
-        return found
-    if "always_save_checkpoint" not in found and len(a.run.checkpoints) < a.evaluations_done - 1:
-        found = found.overridden_by(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
-    assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
-    return Settings.of(Origin.FORMAT_DEFAULT, assumed).overridden_by(found)
 
 
 def _prices(a: Analysis) -> Prices:
@@ -85,15 +83,13 @@ def _prices(a: Analysis) -> Prices:
     spent = goodput.parts_s["eval"] + goodput.parts_s["checkpoint"]
     mean = spent / typical if spent > 0 and typical > 0 else 1.0
 
-    def again(price: Interval | None) -> Interval | None:
-        """The same thing in another run, or later in this one."""
-        if price is None:
-            return None
-        slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
-        mid = mean * price.mid
-        return Interval(min(max(price.low - slack, 0.0), mid), mid, max(price.high + slack, mid))
-
-    return Prices(step, again(costs.eval_s), again(costs.checkpoint_s), again(costs.pair_s), costs.compile_s or NOTHING)
+    again = [costs.eval_s, costs.checkpoint_s, costs.pair_s]  # the same in another run, or later in this one
+    for place, price in enumerate(again):
+        if price is not None:
+            slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
+            mid = mean * price.mid
+            again[place] = Interval(min(max(price.low - slack, 0.0), mid), mid, max(price.high + slack, mid))
+    return Prices(step, again[0], again[1], again[2], costs.compile_s or NOTHING)
 
 
 def _loop(a: Analysis) -> Loop:

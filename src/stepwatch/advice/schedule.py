@@ -381,7 +381,7 @@ SYNC_S = Interval(0.05e-3, 0.2e-3, 0.6e-3)  # the card idles from loss.item() un
 def log_less(case: Case) -> Iterator[Proposal]:
     """Each logged line waits for the card, which then waits for the next launches."""
     step_s = case.prices.step_s.mid
-    if case.settings.count("log_interval") != 1 or case.assumed("log_interval") or step_s <= 0:
+    if case.assumed("log_interval") or step_s <= 0:
         return
     interval = case.settings.count("eval_interval") or 0
     every = next(size for size in range(10, 0, -1) if interval % size == 0)  # evaluations fall on a logged line
@@ -416,7 +416,6 @@ FOR_ANY_TRAINER: dict[Rule, tuple[str, ...]] = {
     evaluate_less: ("eval_s", "checkpoint_s"),
     fewer_eval_batches: ("eval_s",),
     save_less: ("checkpoint_s", "lost_s"),
-    log_less: ("step_s",),
 }
 RULES: dict[Rule, tuple[str, ...]] = {
     evaluate_less: ("eval_s", "checkpoint_s"),
@@ -426,5 +425,4 @@ RULES: dict[Rule, tuple[str, ...]] = {
     save_apart: ("checkpoint_s", "lost_s"),
     async_saving: ("checkpoint_s",),
     faster_storage: ("checkpoint_s",),
-    log_less: ("step_s",),
 }

@@ -141,7 +141,8 @@ def analyse(
         costs = with_expected_step(run, phases, costs, expected, gpu)
     if not run.holds >= {"eval", "checkpoint"}:
         costs = with_outside(run, phases, costs)
-    rules, goodput_of, side_by_side = findings.RULES, find_goodput, None
+    rules: list[findings.Rule] = []
+    goodput_of, side_by_side = find_goodput, None
     if run.inside is None and run.compile_s is None and run.span is None and not run.parts:
         split = split_rows(run, phases, costs)
     else:  # more than the time of a step was recorded
@@ -151,8 +152,9 @@ def analyse(
         split = recorded.with_waiting(run, phases, costs, split_rows(run, phases, costs))
         goodput_of = find_goodput if run.span is None else recorded.recorded_goodput
         side_by_side = ranks.find_ranks(run) if run.ranks else None
-        rules = (*rules, *recorded.RULES, *ranks.RULES)
+        rules += [*recorded.RULES, *ranks.RULES]
     goodput = goodput_of(run, phases, costs, split)
+    least_s = least_step_s(run, gpu) if "n_params" in run.settings else 0.0
     analysis = Analysis(
         run=run,
         phases=phases,
@@ -161,7 +163,7 @@ def analyse(
         split=split,
         goodput=goodput,
         throughput=find_throughput(run, phases, costs, goodput, gpu, gpu_origin),
-        forecast=find_forecast(run, phases, costs, goodput, regimes, expected, least_step_s(run, gpu)),
+        forecast=find_forecast(run, phases, costs, goodput, regimes, expected, least_s),
         expected=expected,
         ranks=side_by_side,
     )
@@ -169,5 +171,6 @@ def analyse(
         from stepwatch.analysis import machine  # few logs come with samples
 
         analysis = replace(analysis, machine=machine.find_machine(run, phases, samples))
-        rules = (*rules, *machine.RULES)
+        rules += machine.RULES
+    rules = [*findings.rules_for(analysis), *rules]
     return replace(analysis, findings=tuple(finding for rule in rules for finding in rule(analysis)))

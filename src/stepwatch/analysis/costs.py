@@ -22,13 +22,13 @@ from stepwatch.analysis.statistics import (
     Levels,
     chosen,
     median,
-    pieces,
     running_levels,
     series,
     spread,
     standard_error,
     t_quantile,
     total,
+    variance,
 )
 from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
 from stepwatch.run import Floats, Run, rows_from
@@ -223,12 +223,10 @@ def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> tuple[Levels
     noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
     window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
     local = running_levels(chosen(run.iterations.time_s, normal), window, least=PRINTED_STEP_S / 2)
-    shares = sum(np.bincount(local.of_row[rows], minlength=len(local.values)) for rows in pieces(len(local)))
-    levels = local.values / np.average(local.values, weights=shares)
+    local = Levels(local.values / (total(local) / len(local)), local.of_row)
     # What varies no more than the noise of the medians is no change of speed.
-    varies = float(np.average((levels - 1) ** 2, weights=shares))
-    kept = max(0.0, 1 - noise**2 / window / max(varies, 1e-30))
-    local = Levels(1 + kept * (levels - 1), local.of_row)
+    kept = max(0.0, 1 - noise**2 / window / max(variance(local), 1e-30))
+    local = Levels(1 + kept * (local.values - 1), local.of_row)
     # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
     # to no time at all it goes through a jump, which says nothing of what was before.
     half = window // 2
@@ -246,7 +244,7 @@ def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> tuple[Levels
     if phases.first_evaluates:
         levels, weights = np.append(levels, start), np.append(weights, 1.0)
     mean = float(np.average(levels, weights=weights)) if now.all() else median(local[now[normal]])
-    return Levels(everywhere.values / mean, everywhere.of_row), start / mean, 0.5 * abs(start - 1) / mean
+    return Levels(local.values / mean, local.of_row).spread_over(normal), start / mean, 0.5 * abs(start - 1) / mean
 
 
 # --- evaluation and checkpoint ----------------------------------------------------------------------------------

@@ -200,8 +200,6 @@ def checkpoint_cost(a: Analysis) -> Iterator[Finding]:
 
 def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
     hidden = a.phases.unlogged_evals.total
-    if not hidden:
-        return
     cost = a.costs.pair_s or a.costs.eval_s
     facts = {"at": a.phases.unlogged_evals.shown(), "cost": cost}
     message = Message(
@@ -222,7 +220,7 @@ def hidden_evaluations(a: Analysis) -> Iterator[Finding]:
 
 def stalls(a: Analysis) -> Iterator[Finding]:
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
-    if not len(rows) or a.phases.baseline is None:
+    if a.phases.baseline is None:
         return
     numbers, excess = a.run.iterations.number[rows], a.phases.excess_s(a.run, rows)
     ratio = a.run.iterations.time_s[rows] / a.phases.baseline.time_s[rows]
@@ -706,11 +704,27 @@ def lines_without_time(run: Run) -> Iterator[Finding]:
         yield Finding("lines_without_time", WARNING if count > 0.01 * len(run.iterations) else NOTICE, message)
 
 
-# In the order in which they are said.
-RULES: tuple[Rule, ...] = (
-    first_iteration, evaluation_spikes, checkpoint_cost, hidden_evaluations, stalls, levels, printed_times, printed_mfu,
-    not_shown, against_the_settings, against_the_card, end, how_it_was_read,
-)  # fmt: skip
+def rules_for(a: Analysis) -> list[Rule]:
+    """The rules that have something to look at, in the order in which their findings are said."""
+    run, regimes, t = a.run, a.regimes, a.throughput
+    rows = int(np.count_nonzero(a.phases.normal))
+    far_below = t.mfu is not None and t.normal_mfu is not None and t.mfu < t.normal_mfu.low / 2
+    asked: tuple[tuple[Rule, object], ...] = (
+        (first_iteration, a.costs.compile_s is not None),
+        (evaluation_spikes, a.costs.eval_s is not None),
+        (checkpoint_cost, a.costs.checkpoint_s is not None),
+        (hidden_evaluations, a.phases.unlogged_evals.total),
+        (stalls, a.phases.of(Phase.STALL).any()),
+        (levels, rows >= LEAST_SPREAD_ROWS or len(regimes.regimes) > 1 or regimes.stable_from is not None),
+        (printed_times, a.goodput.doubts or a.phases.artefact.any()),
+        (printed_mfu, not np.isnan(run.iterations.reported_mfu).all()),
+        (not_shown, rows <= 3 or run.traits.counts_epochs or not run.holds >= {"eval", "checkpoint"}),
+        (against_the_settings, t.flops_from != "mfu" or "max_iters" in run.settings),
+        (against_the_card, a.expected is not None or far_below or not t.possible),
+        (end, run.faults or np.isinf(run.iterations.loss).any()),
+        (how_it_was_read, run.timing in AVERAGES or run.bar_alone or run.unread or run.outside),
+    )
+    return [rule for rule, there_is in asked if there_is]
 
 
 # --- what was checked and is fine: said in one line, so that nobody looks there ---------------------------------

@@ -68,7 +68,7 @@ def future_step(
     factor = costs.mean_ratio * max(beyond, costs.device_ratio)
     recent = times[-200:]  # enough for a median, few enough to be the level of now
     statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))
-    slope = _drift(times)
+    slope = _drift(times) if len(times) >= 16 else 0.0  # three rows in each fifth
     # How the level wanders between parts of the run, about its drift. Where it has jumped, since then: see below.
     rows = regimes.regimes[-1].rows if len(regimes.regimes) > 1 else len(times)
     wander, parts = 0.0, min(12, rows // 8)
@@ -114,8 +114,6 @@ def future_step(
 
 def _drift(times: Floats | Series) -> float:
     """The logarithm of how much longer steps become in as many rows, where they do so all the time; else 0."""
-    if len(times) < 16:  # three rows in each fifth
-        return 0.0
     logs = series(len(times), lambda rows: np.log(np.maximum(times[rows], 1e-12)))
     fifths = block_medians(logs, 5)
     change = float(fifths[-1] - fifths[0])

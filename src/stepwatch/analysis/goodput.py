@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.phases import AVERAGES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.statistics import median, pieces, t_quantile, total
+from stepwatch.analysis.statistics import median, pieces, t_quantile, total_s
 from stepwatch.bounds import STEP_S
 from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Floats, Ints, Run, column_of, rows_from
 from stepwatch.units import Interval
@@ -121,6 +121,7 @@ def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) ->
 
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
 DATA = "data"  # a part of its own where the log shows how long the steps wait for it
+WITH_DATA = (PARTS[0], DATA, *PARTS[1:])
 START = "start"  # a part of its own in a record: from the start of the program to its first phase
 
 # How far the printed times of a synchronised single card are from the wall: 1 % on runs with an independent clock.
@@ -173,11 +174,6 @@ class Goodput:
         return self.parts_s["step"] + self.parts_s.get(DATA, 0.0)
 
 
-def no_parts(costs: Costs) -> dict[str, float]:
-    """A sum for each part that the log can show."""
-    return dict.fromkeys(PARTS if costs.data_s is None else (PARTS[0], DATA, *PARTS[1:]), 0.0)
-
-
 def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     times = run.iterations.time_s
     rows = np.flatnonzero(phases.phase != Phase.STEP)  # few: all others are step and nothing else
@@ -212,7 +208,8 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
 
 def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
     """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
-    clock = clock_wall_s(run, int(phases.covers[0]))
+    stamped = not run.reordered and not np.isnan(run.iterations.stamp_s[[0, -1]]).any()
+    clock = clock_wall_s(run, int(phases.covers[0])) if stamped else None
     first_line, last_line = run.iterations.line[[0, -1]].tolist()
     # The total of a trainer that prints one ends with the last step, and so does the clock of the rows.
     last = -1 if clock is not None and run.reported_s is not None else int(run.iterations.number[-1])
@@ -280,23 +277,23 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
     """The seconds of each part, the iterations that they are of, and how many of these no line is about."""
     covers, last = phases.covers, int(run.iterations.number[-1])
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
-    parts = no_parts(costs)
+    parts = dict.fromkeys(PARTS if costs.data_s is None else WITH_DATA, 0.0)
     waited = 0.0
     for rows in pieces(len(covers)):
         about, steps = covers[rows], split.column_s("step", rows)
         if costs.data_s is not None:
             data = split.column_s(DATA, rows)
             steps += data
-            waited += total(data * about)
+            waited += total_s(data * about)
         artefact = phases.artefact[rows]  # no time is lost in it
-        parts["step"] += total(steps * about)
+        parts["step"] += total_s(steps * about)
         beyond = steps[artefact] - costs.mean_ratio * usual[rows][artefact]
-        parts["step"] -= total(beyond * about[artefact])
+        parts["step"] -= total_s(beyond * about[artefact])
         for part in ("eval", "checkpoint", "compile"):
-            parts[part] += total(split.column_s(part, rows) * about)
+            parts[part] += total_s(split.column_s(part, rows) * about)
         stalls, unexplained = phases.phase[rows] == Phase.STALL, split.column_s("unexplained", rows)
-        parts["stall"] += total(unexplained[stalls] * about[stalls])
-        parts["unexplained"] += total(unexplained * about)
+        parts["stall"] += total_s(unexplained[stalls] * about[stalls])
+        parts["unexplained"] += total_s(unexplained * about)
     parts["compile"] += run.compile_s or 0.0
     parts["unexplained"] = max(parts["unexplained"] - parts["stall"], 0.0)
 
@@ -307,7 +304,7 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
             after = slice(rows.start + 1, rows.stop + 1)
             gaps = np.maximum(number[after] - number[rows] - covers[after], 0)
             missing += float(gaps.sum())
-            between += total(gaps * (usual[after] + usual[rows]))
+            between += total_s(gaps * (usual[after] + usual[rows]))
         parts["step"] += between / 2 * costs.mean_ratio
     evals, saves = phases.unlogged_evals.total, phases.unlogged_saves
     if phases.trailing is not None:  # the log ends with an evaluation: the steps before it were done too
@@ -333,7 +330,5 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
 def clock_wall_s(run: Run, first_covers: int) -> float | None:
     """Seconds from the start of what the first line covers to the end of the last, by the lines' own clock."""
     stamps = run.iterations.stamp_s
-    if len(stamps) < 2 or run.reordered or np.isnan(stamps[0]) or np.isnan(stamps[-1]):
-        return None
     span = float(stamps[-1] - stamps[0])
     return span + float(run.iterations.time_s[0]) * first_covers if span > 0 else None

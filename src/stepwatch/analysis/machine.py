@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
-from stepwatch.analysis.periods import Mask
-from stepwatch.analysis.phases import Phase, Phases
+from stepwatch.analysis.phases import Mask, Phase, Phases
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints, Run
 from stepwatch.samples import Card, Samples

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepwatch.analysis.costs import COMBINED, MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.findings import INFO, NOTICE, SLEEP_RATIO, WARNING, Finding, Rule, held_up_by
-from stepwatch.analysis.goodput import DATA, START, Goodput, Split, no_parts
+from stepwatch.analysis.goodput import DATA, PARTS, START, WITH_DATA, Goodput, Split
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import median, t_quantile
 from stepwatch.messages import Message
@@ -81,7 +81,7 @@ def with_waiting(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
 def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
     """Every part as it was timed; what no phase covers is the start, then unexplained. Phases do not overlap: they bound the span."""
     assert run.span is not None
-    parts = no_parts(costs)
+    parts = dict.fromkeys(PARTS if costs.data_s is None else WITH_DATA, 0.0)
     parts["step"] = float(split.column_s("step").sum())
     if run.left_out and phases.baseline is not None:  # steps that a run which is watched let go: as those around them
         gaps, usual = np.diff(run.iterations.number) - 1.0, np.asarray(phases.baseline.time_s)

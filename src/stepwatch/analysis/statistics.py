@@ -43,6 +43,11 @@ def every_nth(rows: npt.NDArray[np.bool_], nth: int) -> Ints:
     return np.concatenate(found)
 
 
+def total_s(seconds: Floats) -> float:
+    """A sum that does not depend on how many a processor adds at once: in a browser it is the same."""
+    return float(seconds.sum(dtype=np.longdouble))
+
+
 class Series:
     """A long column whose values are computed when they are asked for; a part that is long is one again."""
 
@@ -148,8 +153,7 @@ def _in_order(values: Column, first: int, second: int) -> tuple[float, float]:
 
 
 def total(values: Column) -> float:
-    """A sum that does not depend on how many a processor adds at once: in a browser it is the same."""
-    return sum(float(values[rows].sum(dtype=np.longdouble)) for rows in pieces(len(values)))
+    return sum(float(values[rows].sum()) for rows in pieces(len(values)))
 
 
 def variance(values: Column) -> float:

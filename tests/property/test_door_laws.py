@@ -35,6 +35,7 @@ from stepwatch.presenters.bar_charts import compared_parts, compared_steps
 from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line
 from stepwatch.presenters.pictures import has_no_font, png, svg, titled
 from stepwatch.presenters.run_charts import plot
+from stepwatch.presenters.screen import plain
 from stepwatch.readers import READERS, read
 from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
@@ -240,7 +241,7 @@ def test_a_look_at_any_run_is_shown_on_any_screen(
     look = live.look(START_S + late_s, thoroughly=True)
     check(look)
     shown = live_lines(look, language, width=width, height=height, card=None)
-    assert max((len(line.text) for line in shown), default=0) <= width
+    assert max((len(plain(line)) for line in shown), default=0) <= width
     json.dumps(monitor(look, language), allow_nan=False)
     if look.last_iteration is not None:
         assert progress_line(look, language)

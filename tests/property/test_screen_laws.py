@@ -17,10 +17,10 @@ from stepwatch.presenters.screen import (
     NARROWEST,
     WIDEST,
     Column,
-    Line,
     Row,
     fitted,
     held,
+    plain,
     printable,
     shortened,
     shown,
@@ -60,8 +60,8 @@ def test_a_table_is_no_wider_than_the_screen_and_keeps_its_words(table: list[lis
     columns, rows = laid_out(table)
     found = table_widths(columns, rows, width)
     lines = stacked(columns, rows, width) if found is None else table_lines(columns, rows, found)
-    assert max(len(line.text.rstrip()) for line in lines) <= width
-    said = " ".join(line.text for line in lines).split()
+    assert max(len(plain(line).rstrip()) for line in lines) <= width
+    said = " ".join(plain(line) for line in lines).split()
     assert {word for row in rows for cell in row.cells for word in cell.split()} <= {word.strip("·") for word in said}
 
 
@@ -88,7 +88,7 @@ def test_a_text_is_wrapped_to_the_width_and_loses_nothing(text: str, width: int)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert held(text).replace("\u00a0", " ") == text.replace("\u00a0", " ")
     for colour in (False, True):
-        assert shown([Line(line) for line in lines], width, colour).encode()
+        assert shown([[(line, "")] for line in lines], width, colour).encode()
 
 
 @given(st.text(max_size=60))
@@ -128,7 +128,7 @@ def test_a_chart_is_as_wide_and_as_high_as_its_place(
     legend = {STEP: Message("step"), "e": Message("evaluation")}
     points = Points(number=first + gap * rows, time_s=times, marks=marks, legend=legend)
     lines = text_chart(points, language, width, height)
-    assert max(len(line.text) for line in lines) <= width
+    assert max(len(plain(line)) for line in lines) <= width
     assert len(lines) <= height + 3  # the axis, and the two of the legend
 
 

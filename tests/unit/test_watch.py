@@ -16,6 +16,7 @@ from stepwatch.analysis import Analysis
 from stepwatch.errors import NoIterations
 from stepwatch.i18n import say
 from stepwatch.presenters.look_answer import event_line, live_lines, monitor, progress_line, waiting
+from stepwatch.presenters.screen import plain
 from stepwatch.verdict import Status, Verdict
 from stepwatch.watch import (
     CAUSE,
@@ -325,7 +326,7 @@ def verdict_of(look: Look) -> Verdict:
 
 
 def shown(look: Look) -> str:
-    return "\n".join(line.text for line in live_lines(look, "en", width=80, height=24))
+    return "\n".join(plain(line) for line in live_lines(look, "en", width=80, height=24))
 
 
 @pytest.mark.parametrize(
@@ -518,7 +519,7 @@ def test_the_screen_never_overflows() -> None:
     for at, width, height in product(looks, (40, 60, 80, 100), (8, 23)):
         drawn = live_lines(at, "en", width=width, height=height)
         assert len(drawn) <= height
-        assert max(len(line.text) for line in drawn) <= width
+        assert max(len(plain(line)) for line in drawn) <= width
 
 
 def test_plain_lines_tell_progress_and_events() -> None:

@@ -14,7 +14,7 @@ from stepwatch.cli.watch import Display, read_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.look_answer import live_lines
-from stepwatch.presenters.screen import NARROWEST, WIDEST, printable
+from stepwatch.presenters.screen import NARROWEST, WIDEST, plain, printable
 from stepwatch.watch import Look, Occurrence
 
 
@@ -39,10 +39,10 @@ class LiveScreen(Display):
         size = self._console.size
         width = max(NARROWEST, min(size.width, WIDEST))
         drawn = live_lines(look, self.language, width=width, height=size.height - 1, card=self._card)
-        whole = "\n".join(line.text for line in drawn)
+        whole = "\n".join(map(plain, drawn))
         if whole != self._drawn:
             self._drawn = whole
-            parts = (Text.assemble(*line.pieces) for line in drawn)
+            parts = (Text.assemble(*line) for line in drawn)
             self._region.update(Text("\n", no_wrap=True, overflow="crop", end="").join(parts), refresh=True)
 
     def pass_on(self, text: bytes) -> None:

@@ -22,7 +22,7 @@ from stepwatch.presenters import run_charts, vega
 from stepwatch.presenters.bar_charts import stacked_bar
 from stepwatch.presenters.document import all_blocks, text_and_code
 from stepwatch.presenters.pictures import svg
-from stepwatch.presenters.screen import cell_width, held, printable, wrapped_words
+from stepwatch.presenters.screen import cell_width, held, printable, wrapped
 from stepwatch.presenters.vega import Spec
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def title_of(document: doc.Document, language: str) -> str:
     text = say(answer, language) if answer is not None else ""
     first = re.split(r"(?<=[.!?])\s|;\s|。|；", text, maxsplit=1)[0].rstrip(".")
     longest = 70  # letters; a tab shows fewer, a list of files about as many
-    said = first if cell_width(first) <= longest else wrapped_words(first, longest)[0] + " …"
+    said = first if cell_width(first) <= longest else wrapped(first, longest, cut_words=False)[0] + " …"
     about = clean(document.about or "")
     return joined(filter(None, (about and about + TABLE[language].colon, said)))
 

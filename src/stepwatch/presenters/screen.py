@@ -11,8 +11,9 @@ import re
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from io import StringIO
+from shutil import get_terminal_size
 from typing import Literal, NamedTuple
 from unicodedata import category, east_asian_width
 
@@ -78,23 +79,22 @@ def held(text: str) -> str:
 
 def longest_word(text: str) -> int:
     """How wide a column has to be for no word of the text to be cut, and none to stand in it letter by letter."""
-    words = text.split(" ")
-    if _is_narrow(text):
-        return max(map(len, words))
-    return max(*(cell_width(atom.strip(" ")) for atom in _atoms(text)), *(min(cell_width(word), 8) for word in words))
+    words = (min(cell_width(word), 8) for word in text.split(" "))
+    return max(*words, *(cell_width(atom.strip(" ")) for atom in re.findall(_ATOM, text)), 0)
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    return wrapped_words(held(text), max(width, 20), cut_words=True)
+def wrapped(text: str, width: int, *, cut_words: bool = True) -> list[str]:
+    """The lines of a text, broken between words and between the characters of scripts that have no spaces.
 
-
-def wrapped_words(text: str, width: int, *, cut_words: bool = False) -> list[str]:
-    """The lines of a text, broken between words and between the characters of scripts that have no spaces."""
-    if _is_narrow(text):
+    A cell of a table may be narrow, and no word in it is cut; what it holds together is its own matter.
+    """
+    if cut_words:
+        text, width = held(text), max(width, 20)
+    lines, line = [], ""
+    if text.isascii() or not any(east_asian_width(character) in "WF" for character in text):
         lines = textwrap.wrap(text, max(width, 1), break_long_words=cut_words, break_on_hyphens=False) or [""]
         return [line.replace("\u00a0", " ") for line in lines]
-    lines, line = [], ""
-    for atom in _atoms(text):
+    for atom in re.findall(_ATOM, text):
         if line and cell_width(line + atom) > width:
             lines.append(line)
             line = ""
@@ -105,45 +105,15 @@ def wrapped_words(text: str, width: int, *, cut_words: bool = False) -> list[str
     return [line.replace("\u00a0", " ") for line in (*lines, line)]
 
 
-def _is_narrow(text: str) -> bool:
-    return text.isascii() or not any(east_asian_width(character) in "WF" for character in text)
-
-
-def _atoms(text: str) -> Iterator[str]:
-    return (found.group() for found in re.finditer(_ATOM, text))
-
-
 # --- lines and tables -------------------------------------------------------------------------------------------
 
 
-class Line:
-    """Pieces of text, each with a style that rich knows."""
+Line = list[tuple[str, str]]
+"""Pieces of text, each with a style that rich knows."""
 
-    __slots__ = ("pieces",)
 
-    def __init__(self, text: str = "", style: str = "") -> None:
-        self.pieces: list[tuple[str, str]] = [(text, style)] if text else []
-
-    def append(self, text: str, style: str = "") -> Line:
-        self.pieces.append((text, style))
-        return self
-
-    @property
-    def text(self) -> str:
-        return "".join(text for text, _ in self.pieces)
-
-    def indented(self, columns: int) -> Line:
-        line = Line(" " * columns)
-        line.pieces += self.pieces
-        return line
-
-    def cut(self, width: int) -> Line:
-        """The line up to a width."""
-        kept = Line()
-        for text, style in self.pieces:
-            kept.append(cut(text, width), style)
-            width = max(width - cell_width(text), 0)
-        return kept
+def plain(line: Line) -> str:
+    return "".join(text for text, _ in line)
 
 
 Side = Literal["left", "right"]
@@ -171,42 +141,40 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence
         for text, width in zip(row.cells, widths, strict=True):
             # A figure leaves its unit only where they do not fit on one line.
             whole = held(text) if longest_word(held(text)) <= width else text
-            parts.append(wrapped_words(whole, width))
+            parts.append(wrapped(whole, width, cut_words=False))
         for number in range(max(map(len, parts))):
-            line = Line()
+            line: Line = []
             for place, (column, pieces, width) in enumerate(zip(columns, parts, widths, strict=True)):
                 text = pieces[number] if number < len(pieces) else ""
                 marked = row.mark_style if place == len(columns) - 2 else ""
-                line.append(GAP if line.pieces else "")
-                line.append(padded(text, width, column.side), marked or row.style or column.style)
+                line.append((GAP if line else "", ""))
+                line.append((padded(text, width, column.side), marked or row.style or column.style))
             lines.append(line)
     return lines
 
 
 def table_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int] | None:
     """As wide as the texts; without room heads are wrapped, then names, then figures. None where words are wider."""
-
-    def least(words: Callable[[str], int], sides: set[Side]) -> list[int]:
-        """Of each column, where the cells on these sides may be wrapped."""
-        return [
-            max(
-                longest_word(column.head),
-                *((words if column.side in sides else cell_width)(row.cells[place]) for row in rows),
-            )
-            for place, column in enumerate(columns)
-        ]
-
     widths = [
         max(cell_width(column.head), *(cell_width(row.cells[place]) for row in rows))
         for place, column in enumerate(columns)
     ]
     room = width - len(GAP) * (len(widths) - 1)
-    for floors in (
-        least(cell_width, set()),
-        least(lambda text: longest_word(held(text)), {"left"}),
-        least(lambda text: longest_word(held(text)), {"left", "right"}),
-        least(longest_word, {"left", "right"}),
+    for least, sides in (
+        (cell_width, ()),
+        (lambda text: longest_word(held(text)), ("left",)),
+        (lambda text: longest_word(held(text)), ("left", "right")),
+        (longest_word, ("left", "right")),
     ):
+        if sum(widths) <= room:
+            break
+        floors = [
+            max(
+                longest_word(column.head),
+                *((least if column.side in sides else cell_width)(row.cells[place]) for row in rows),
+            )
+            for place, column in enumerate(columns)
+        ]
         while sum(widths) > room and any(wide > floor for wide, floor in zip(widths, floors, strict=True)):
             shrinking = [wide if wide > floor else 0 for wide, floor in zip(widths, floors, strict=True)]
             widths[shrinking.index(max(shrinking))] -= 1
@@ -234,16 +202,16 @@ def stacked(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[
     lines: list[Line] = []
     for row in rows:
         name, *cells = row.cells
-        lines += [Line(line, style=row.style or "bold") for line in wrapped(name, width)]
+        lines += [[(line, row.style or "bold")] for line in wrapped(name, width)]
         said = [f"{column.head} {text}".strip() for column, text in zip(columns[1:], cells, strict=True) if text]
         line = ""
         for text in [*(f"{text} ·" for text in said[:-1]), *said[-1:]]:
             if line and cell_width(f"{GAP}{line} {text}") > width:
-                lines.append(Line(GAP + line))
+                lines.append([(GAP + line, "")])
                 line = ""
             *above, line = (f"{line} {text}",) if line else wrapped(text, width - len(GAP))
-            lines += [Line(GAP + piece) for piece in above]
-        lines += [Line(GAP + line)] if line else []
+            lines += [[(GAP + piece, "")] for piece in above]
+        lines += [[(GAP + line, "")]] if line else []
     return lines
 
 
@@ -308,24 +276,17 @@ def shortened(names: Sequence[str], most: int) -> list[str]:
 
 def width_of_output(widest: int = WIDEST) -> int:
     """The terminal's, within reason; 80 columns for a pipe."""
-    of_pipe = 80
-    if not _on_terminal():
-        return of_pipe
-    try:
-        width = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
-    except (OSError, ValueError):
-        width = of_pipe
-    return max(NARROWEST, min(width, widest))
-
-
-def _on_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+    if sys.stdout is None or not sys.stdout.isatty():
+        return 80
+    return max(NARROWEST, min(get_terminal_size().columns, widest))
 
 
 def shown(lines: list[Line], width: int, colour: bool | None) -> str:
     """As text for the output: painted on a terminal, plain elsewhere; `colour` False or True decides otherwise."""
-    if not (_on_terminal() if colour is None else colour):
-        return printable("".join(line.text.rstrip() + "\n" for line in lines))
+    if colour is None:
+        colour = sys.stdout is not None and sys.stdout.isatty()
+    if not colour:
+        return printable("".join(plain(line).rstrip() + "\n" for line in lines))
     from rich.console import Console  # a pipe does not wait for it
     from rich.text import Text
 
@@ -343,7 +304,7 @@ def shown(lines: list[Line], width: int, colour: bool | None) -> str:
         soft_wrap=True,
     )
     for line in lines:
-        text = Text.assemble(*line.pieces)
+        text = Text.assemble(*line)
         text.rstrip()
         console.print(text)
     return printable(stream.getvalue())

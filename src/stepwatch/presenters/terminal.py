@@ -102,10 +102,10 @@ class TerminalWriter:
         gaps = _gaps(items)[: max(reserved + int(min(room, SCREEN_LINES)), 0)]
         lines: list[Line] = []
         for place, item in enumerate(items):
-            lines += [Line()] if place in gaps else []
-            if isinstance(item.block, doc.Chart) and item.block.points is not None:
-                least = len(self._chart(item.block.points, LEAST_CHART_HEIGHT))
-                lines += [*self._chart(item.block.points, height), *item.lines[least:]]
+            lines += [[]] if place in gaps else []
+            if isinstance(item.block, doc.Chart):
+                least = len(self._block(item.block, LEAST_CHART_HEIGHT))
+                lines += [*self._block(item.block, height), *item.lines[least:]]
             else:
                 lines += item.lines
         asked = (section for section in document.sections if section.asked)
@@ -116,7 +116,7 @@ class TerminalWriter:
         labels = {}
         for item in items:
             if isinstance(item.block, doc.Text):
-                label = self._said([item.block.label] if item.block.label is not None else [])
+                label = self._cell(item.block.label)
                 mark, style = _MARKS.get(item.block.kind, ("", "bold"))
                 labels[id(item)] = f"{mark} {label}" if mark else label, style
         for place, item in enumerate(items):
@@ -124,20 +124,18 @@ class TerminalWriter:
             if isinstance(block, doc.Text) and block.label is not None:
                 label, style = labels[id(item)]
                 longest = max(cell_width(labels[id(i)][0]) for i in items if i.group == item.group and id(i) in labels)
-                text = self._said(block.brief or block.messages)
+                text = say_all(block.brief or block.messages, self.language)
                 item.lines = self._labelled(label, text, longest + (1 if block.kind else 2), style)
             elif isinstance(block, doc.Text):
                 item.lines = self._text(block, block.brief or block.messages, marked=item.group == "remark")
             elif isinstance(block, doc.Table):
                 item.lines = self._table(block, block.shown)
-            elif isinstance(block, doc.Chart) and block.points is not None:
-                item.lines = self._chart(block.points, LEAST_CHART_HEIGHT)  # drawn again when its height is known
             else:
-                item.lines = self._block(block)
+                item.lines = self._block(block, LEAST_CHART_HEIGHT)  # a chart is drawn again when its height is known
             following = items[place + 1].group if place + 1 < len(items) else None
             apart = following is not None and (following != item.group or item.group == "table")
             if item.group not in ("row", "remark") and apart and (item.group, following) not in _TOGETHER:
-                item.lines = [*item.lines, Line()]
+                item.lines = [*item.lines, []]
 
     # --- everything -----------------------------------------------------------------------------------------
 
@@ -151,16 +149,18 @@ class TerminalWriter:
 
     def _section(self, section: doc.Section) -> list[Line]:
         if section.number is not None:
-            head = self._labelled(str(section.number), self._said(filter(None, (section.heading, section.beside))), 3)
+            head = self._labelled(
+                str(section.number), say_all(filter(None, (section.heading, section.beside)), self.language), 3
+            )
             inner = replace(self, width=self.width - 3)
             below = (line for part in section.sections for line in inner._section(part))
-            return [Line(), *head, *(line.indented(3) for line in (*inner._blocks(section.blocks), *below))]
+            return [[], *head, *([("   ", ""), *line] for line in (*inner._blocks(section.blocks), *below))]
         if section.beside is not None:
             head = self._paragraph([section.heading, section.beside], "bold")
         else:
-            head = [] if section.prompt else [Line(self._said([section.heading]), style="bold underline")]
+            head = [] if section.prompt else [[(say(section.heading, self.language), "bold underline")]]
         inner_lines = (line for inner in section.sections for line in self._section(inner))
-        return [Line(), *head, *self._blocks(section.blocks), *inner_lines]
+        return [[], *head, *self._blocks(section.blocks), *inner_lines]
 
     def _blocks(self, blocks: Iterable[doc.Block]) -> list[Line]:
         """With an empty line around tables and charts."""
@@ -171,18 +171,18 @@ class TerminalWriter:
             tall = isinstance(block, doc.Table | doc.Chart | doc.Headline)
             tall |= isinstance(block, doc.Labelled) and not block.figures
             if found and lines and (apart or tall):
-                lines.append(Line())
+                lines.append([])
             lines += found
             apart = tall if found else apart
         return lines
 
-    def _block(self, block: doc.Block) -> list[Line]:
+    def _block(self, block: doc.Block, height: int = 7) -> list[Line]:
         match block:
             case doc.Headline():
                 first, *others = block.paragraphs
                 style = "bold red" if block.alarm else "bold"
                 badge = block.badge
-                marked = [] if badge is None else [Line(self._cell(badge), _TONES[badge.tone])]
+                marked: list[Line] = [] if badge is None else [[(self._cell(badge), _TONES[badge.tone])]]
                 lines = (line for other in others for line in self._paragraph(other))
                 return [*marked, *self._paragraph(first, style), *lines]
             case doc.Text():
@@ -199,14 +199,11 @@ class TerminalWriter:
                 rows: list[Line] = []
                 for label, item in zip(labels, block.items, strict=True):
                     style = "bold red" if item.kind == "warning" else "bold"
-                    rows += self._labelled(label, self._said(item.messages), indent, style)
+                    rows += self._labelled(label, say_all(item.messages, self.language), indent, style)
                 return rows
             case doc.Code():
                 removed = "-" if block.language == "diff" else None
-                return [
-                    Line("  " + line, style="red" if line[:1] == removed else "green")
-                    for line in block.text.splitlines()
-                ]
+                return [[("  " + line, "red" if line[:1] == removed else "green")] for line in block.text.splitlines()]
             case doc.Command():
                 why = [block.why] if block.why is not None else []
                 return [*(self._paragraph(why, "dim") if why else []), *self._command(block.arguments)]
@@ -214,10 +211,14 @@ class TerminalWriter:
                 return [
                     line
                     for number, text in block.lines
-                    for line in self._labelled(self._said([Message("{count:n}", {"count": number})]), text, 8)
+                    for line in self._labelled(say(doc.count(number), self.language), text, 8)
                 ]
             case doc.Chart():
-                return self._chart(block.points, 7) if block.points is not None else []
+                if block.points is None:
+                    return []
+                from stepwatch.presenters.text_chart import text_chart  # and numpy: other answers need none
+
+                return text_chart(block.points, self.language, self.width, height)
             case doc.Progress():
                 return list(self._progress(block))
             case doc.Shares():
@@ -227,22 +228,19 @@ class TerminalWriter:
 
     # --- lines ----------------------------------------------------------------------------------------------
 
-    def _said(self, messages: Iterable[Message]) -> str:
-        return say_all(messages, self.language)
-
     def _cell(self, cell: doc.Cell) -> str:
         if isinstance(cell, doc.Badge):
             return f"{cell.sign} {say(cell.word, self.language)}"
         return say(cell, self.language) if cell is not None else ""
 
     def _paragraph(self, messages: Iterable[Message], style: str = "") -> list[Line]:
-        return [Line(line, style=style) for line in wrapped(self._said(messages), self.width)]
+        return [[(line, style)] for line in wrapped(say_all(messages, self.language), self.width)]
 
     def _labelled(self, label: str, text: str, indent: int, style: str = "bold") -> list[Line]:
         """A label in front of the first line of a text, the others indented."""
         lines = wrapped(text, self.width - indent)
-        first = Line(label, style=style).append(" " * max(indent - cell_width(label), 1) if label else " " * indent)
-        return [first.append(lines[0]), *(Line(" " * indent + line) for line in lines[1:])]
+        space = " " * max(indent - cell_width(label), 1)
+        return [[(label, style), (space + lines[0], "")], *([(" " * indent + line, "")] for line in lines[1:])]
 
     def _text(self, text: doc.Text, messages: Iterable[Message], *, marked: bool) -> list[Line]:
         if not messages:
@@ -250,7 +248,7 @@ class TerminalWriter:
         if not marked:
             return self._paragraph(messages, _STYLES.get(text.kind, ""))
         mark, style = _MARKS[text.kind or "info"]
-        return self._labelled(mark, self._said(messages), 2, style)
+        return self._labelled(mark, say_all(messages, self.language), 2, style)
 
     def _command(self, arguments: tuple[str, ...]) -> list[Line]:
         """On one line where it fits; else continued as a shell reads it."""
@@ -261,13 +259,13 @@ class TerminalWriter:
                 lines.append("  " + argument)
             else:
                 lines[-1] += " " + argument
-        return [Line("  " + line, style="bold green") for line in lines]
+        return [[("  " + line, "bold green")] for line in lines]
 
     def _table(self, table: doc.Table, chosen: tuple[int, ...] | None = None) -> list[Line]:
         if not table.rows:
             return []
         sides: dict[str, tuple[Side, str]] = {"l": ("left", ""), "r": ("right", ""), "d": ("left", "dim")}
-        heads = [self._said([head]) for head in table.head] or [""] * len(table.align)
+        heads = [say(head, self.language) for head in table.head] or [""] * len(table.align)
         columns = [Column(head, *sides[align]) for head, align in zip(heads, table.align, strict=True)]
         if table.marks:
             columns.insert(-1, Column(""))
@@ -280,28 +278,23 @@ class TerminalWriter:
             rows.append(Row(cells, "bold" if place == table.strong else "", mark_style))
         if table.left_out:
             lines, missing = fitted(columns, rows, self.wide, table.left_out, table.name, table.state)
-            lines += [Line()] if missing else []
+            lines += [[]] if missing else []
         else:
             indent = 0 if table.head else 2
             lines, missing = in_columns(columns, rows, self.width - indent)
-            lines = [line.indented(indent) for line in lines] if indent else lines
+            lines = [[(" " * indent, ""), *line] for line in lines]
         named = {"columns": TABLE[self.language].comma.join(missing)}
         left_out = Message("Left out for lack of space: {columns:word}.", named)
         return [*lines, *(self._paragraph([left_out], "dim") if missing else [])]
 
-    def _chart(self, points: doc.Points, height: int) -> list[Line]:
-        from stepwatch.presenters.text_chart import text_chart  # and numpy: answers on plans and cards need none
-
-        return text_chart(points, self.language, self.width, height)
-
     def _progress(self, progress: doc.Progress) -> Iterator[Line]:
-        where = self._said([progress.where])
+        where = say(progress.where, self.language)
         room = self.width - cell_width(where) - 2
         name = progress.name if cell_width(progress.name) <= room else cut(progress.name, max(room - 1, 0)) + "…"
-        yield Line(padded(name, self.width - cell_width(where)), "bold").append(where)
+        yield [(padded(name, self.width - cell_width(where)), "bold"), (where, "")]
         if progress.share is not None:
             done = min(round(progress.share * self.width), self.width)
-            yield Line(_DONE * done, "green").append(_AHEAD * (self.width - done), "dim")
+            yield [(_DONE * done, "green"), (_AHEAD * (self.width - done), "dim")]
 
 
 # --- what belongs on the first screen ---------------------------------------------------------------------------

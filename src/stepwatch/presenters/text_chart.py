@@ -14,7 +14,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points, count, time
 from stepwatch.presenters.run_sentences import PART_MARKS, PartRow
-from stepwatch.presenters.screen import MARK_STYLES, Line, cell_width, padded, wrapped
+from stepwatch.presenters.screen import MARK_STYLES, Line, cell_width, cut, padded, plain, wrapped
 
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
 _APART = math.log(2.0)  # noise stays below it, and no row holds steps and what takes longer than twice as long
@@ -43,25 +43,24 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
         middles = (math.exp(median(np.array([cell.time for cell in row]))) if row else None for row in inside)
         labels = [say(time(middle), language) if middle is not None else "" for middle in middles]
         margin = max(map(cell_width, labels)) + 1
-    lines = []
+    lines: list[Line] = []
     for label, (low, high), found in reversed(list(zip(labels, rows, inside, strict=True))):
         marks = [" "] * columns
         for cell in found:  # the later ones over the others
             level = (cell.time - low) / (high - low)
             dot = _DOTS[min(max(int(level * len(_DOTS)), 0), len(_DOTS) - 1)]
             marks[cell.column] = dot if cell.mark == STEP else cell.mark
-        line = Line(padded(label, margin - 1, "right") + " │", style="dim")
-        for mark in marks:
-            line.append(mark, style=MARK_STYLES.get(mark, ""))
-        lines.append(line.cut(width))
+        room = max(width - margin - 1, 0)
+        styled = [(mark, MARK_STYLES.get(mark, "")) for mark in marks[:room]]
+        lines.append([(cut(padded(label, margin - 1, "right") + " │", width), "dim"), *styled])
     ends = [say(count(int(value)), language) for value in (points.number[0], points.number[-1])]
     name = say(Message("iteration"), language)
     free = columns - cell_width("".join(ends) + name) - 6
     left, right = max(free // 2, 1), max(free - free // 2, 1)
-    axis = Line(f"{'':{margin}}└ {ends[0]} {'─' * left} {name} {'─' * right} {ends[1]}", style="dim")
+    axis = f"{'':{margin}}└ {ends[0]} {'─' * left} {name} {'─' * right} {ends[1]}"
     present = {STEP, *(cell.mark for cell in cells)}
     legend = ((mark, say(meaning, language)) for mark, meaning in points.legend.items() if mark in present)
-    return [*lines, axis.cut(width), *_legend(legend, width)]
+    return [*lines, [(cut(axis, width), "dim")], *_legend(legend, width)]
 
 
 def _cells(points: Points, columns: int) -> list[_Cell]:
@@ -109,12 +108,12 @@ def _legend(entries: Iterable[tuple[str, str]], width: int) -> list[Line]:
     lines: list[Line] = []
     for mark, meaning in entries:
         first, *others = wrapped(meaning, width - 4)
-        if lines and cell_width(lines[-1].text) + 5 + cell_width(meaning) <= width:
-            lines[-1].append("   ")
+        if lines and cell_width(plain(lines[-1])) + 5 + cell_width(meaning) <= width:
+            lines[-1].append(("   ", ""))
         else:
-            lines.append(Line("  "))
-        lines[-1].append(mark, style=MARK_STYLES.get(mark, "")).append(" " + first, style="dim")
-        lines += (Line("    " + other, style="dim") for other in others)
+            lines.append([("  ", "")])
+        lines[-1] += [(mark, MARK_STYLES.get(mark, "")), (" " + first, "dim")]
+        lines += ([("    " + other, "dim")] for other in others)
     return lines
 
 
@@ -124,11 +123,9 @@ def _legend(entries: Iterable[tuple[str, str]], width: int) -> list[Line]:
 def stacked_bar(parts: Sequence[PartRow], width: int) -> Line:
     """One bar of all the time, each part by its own character; the table of the parts is its legend."""
     known = [part for part in parts if part.share > 0]  # a share that is not known is none of the bar
-    bar = Line()
-    for part, length in zip(known, shared_out([part.share for part in known], width), strict=True):
-        mark = PART_MARKS[part.part]
-        bar.append(mark * length, style=MARK_STYLES.get(mark, ""))
-    return bar
+    marks = [PART_MARKS[part.part] for part in known]
+    lengths = shared_out([part.share for part in known], width)
+    return [(mark * length, MARK_STYLES.get(mark, "")) for mark, length in zip(marks, lengths, strict=True)]
 
 
 def shared_out(shares: Sequence[float], columns: int) -> list[int]:

@@ -15,6 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import document_of, render
 from stepwatch.presenters.overview_answer import MOST_RUNS
+from stepwatch.presenters.screen import plain
 from stepwatch.presenters.terminal import TerminalWriter
 from stepwatch.readers import read
 from stepwatch.report import Report, RunReport
@@ -83,7 +84,7 @@ def test_a_column_of_which_nothing_is_known_is_not_there() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_the_status_is_never_left_out(width: int) -> None:
-    lines = [line.text for line in TerminalWriter("en", width, width)._table(overview(MIXED)[1])]
+    lines = [plain(line) for line in TerminalWriter("en", width, width)._table(overview(MIXED)[1])]
     assert any("✖ Crashed" in line for line in lines)
     assert max(map(len, (line.rstrip() for line in lines))) <= width
 

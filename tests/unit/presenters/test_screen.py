@@ -21,7 +21,6 @@ from stepwatch.presenters.screen import (
     shortened,
     shown,
     wrapped,
-    wrapped_words,
 )
 
 HEADS = ["Run", "Log", "Format", "Card", "Iterations", "Step", "tokens/s", "MFU", "Steps’ share", "State"]
@@ -126,5 +125,5 @@ def test_cut_and_padded_texts_have_their_width(text: str, width: int) -> None:
 def test_a_word_in_a_column_does_not_stand_letter_by_letter() -> None:
     assert longest_word("信頼度") == 6
     assert longest_word("评估和检查点") == 8
-    assert wrapped_words("评估和检查点", 8) == ["评估和检", "查点"]
+    assert wrapped("评估和检查点", 8, cut_words=False) == ["评估和检", "查点"]
     assert longest_word("a long name") == 4

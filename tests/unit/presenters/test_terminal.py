@@ -16,7 +16,7 @@ from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, document_of
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.screen import cell_width
+from stepwatch.presenters.screen import cell_width, plain
 from stepwatch.presenters.terminal import TerminalWriter
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -87,7 +87,7 @@ def test_tables_keep_to_the_width_and_break_no_word(name: str, language: str) ->
         known = words_in(table, language) | {"+", "·", *table.marks, *remark.split()}
         text = remark + " ".join(known)
         for width in WIDTHS:
-            lines = [line.text.rstrip() for line in TerminalWriter(language, width, width)._table(table)]
+            lines = [plain(line).rstrip() for line in TerminalWriter(language, width, width)._table(table)]
             assert max(map(cell_width, lines)) <= width
             printed = {word for line in lines for word in line.split() if "…" not in word}  # which stands in a cut name
             odd = {word for word in printed if not {word, word.rstrip(",.")} & known}
@@ -101,14 +101,14 @@ def test_tables_keep_to_the_width_and_break_no_word(name: str, language: str) ->
 def test_figures_stay_on_one_line_as_long_as_names_can_be_wrapped() -> None:
     cells = ((doc.word("a rather long name of a part"), doc.word("12.5 s")),)
     lines = TerminalWriter("en", 24, 24)._table(doc.Table((doc.word("Part"), doc.word("Cost")), "lr", cells))
-    assert [line.text.rstrip() for line in lines] == NAME_WRAPPED
+    assert [plain(line).rstrip() for line in lines] == NAME_WRAPPED
 
 
 def test_what_is_less_important_is_left_out_before_rows_are_taken_apart() -> None:
     head = (doc.word("Part"), doc.word("Cost"), doc.word("Basis"))
     table = doc.Table(head, "lrd", ((doc.word("Evaluation"), doc.word("12.5"), doc.word("measured")),))
     narrow, narrower = (
-        [line.text.rstrip() for line in TerminalWriter("en", width, width)._table(table)] for width in (20, 12)
+        [plain(line).rstrip() for line in TerminalWriter("en", width, width)._table(table)] for width in (20, 12)
     )
     assert narrow[:2] == ["Part        Cost", "Evaluation  12.5"]
     assert " ".join(narrow[2:]) == "Left out for lack of space: Basis."
@@ -121,13 +121,13 @@ def test_what_is_less_important_is_left_out_before_rows_are_taken_apart() -> Non
 def test_no_line_of_a_screen_is_wider_than_the_terminal(name: str, language: str) -> None:
     writer = TerminalWriter(language, 80, 80)
     for lines in (writer.screen(documents()[name]), writer.whole(documents()[name])):
-        assert [line.text for line in lines if cell_len(line.text) > 80 and "--" not in line.text] == []  # a command
+        assert [text for text in map(plain, lines) if cell_len(text) > 80 and "--" not in text] == []  # a command
 
 
 @pytest.mark.parametrize("language", ["zh", "ja"])
 def test_columns_of_wide_characters_are_aligned(language: str) -> None:
     [table] = [table for table in tables(documents()["short"]) if len(table.head) == 5]
     lines = TerminalWriter(language, 80, 80)._table(table)
-    assert len({cell_len(line.text) for line in lines}) == 1
-    ends = {cell_len(line.text[: line.text.rindex("%") + 1]) for line in lines if "%" in line.text}
+    assert len({cell_len(plain(line)) for line in lines}) == 1
+    ends = {cell_len(plain(line)[: plain(line).rindex("%") + 1]) for line in lines if "%" in plain(line)}
     assert len(ends) == 1

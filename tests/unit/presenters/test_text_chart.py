@@ -15,6 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters.document import STEP, Points
 from stepwatch.presenters.run_answer import LEGEND
 from stepwatch.presenters.run_sentences import MARKS, PART_NAMES, PartRow, part_rows
+from stepwatch.presenters.screen import plain
 from stepwatch.presenters.text_chart import PART_MARKS, stacked_bar, text_chart
 from stepwatch.readers import read
 from stepwatch.sources import from_text
@@ -35,7 +36,7 @@ def points_of(a: Analysis) -> Points:
 
 def rows_of(points: Points, width: int, height: int, language: str = "en") -> list[tuple[str, str]]:
     """The label and the marks of each line, the slowest first."""
-    lines = [line.text for line in text_chart(points, language, width, height)]
+    lines = [plain(line) for line in text_chart(points, language, width, height)]
     assert max(map(len, lines)) <= width, lines
     found = (re.fullmatch(r" *(?P<label>.*?) │(?P<marks>.*)", line) for line in lines)
     return [(match["label"], match["marks"]) for match in found if match is not None]
@@ -97,7 +98,7 @@ def test_a_run_that_slows_down_rises() -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_legend_names_every_mark_and_is_never_cut(language: str, width: int) -> None:
     points = planted((0, 60.0, "0"), (100, 6.0, "e"), (150, 7.0, "c"), (250, 90.0, "!"))
-    text = " ".join(" ".join(line.text for line in text_chart(points, language, width, 5)).split())
+    text = " ".join(" ".join(plain(line) for line in text_chart(points, language, width, 5)).split())
     for mark, meaning in LEGEND.items():
         assert f"{mark} {say(meaning, language)}" in text
 
@@ -111,13 +112,13 @@ def part(code: str, seconds: float, share: float) -> PartRow:
 
 def test_the_bar_is_as_wide_as_the_screen_and_divided_like_the_time() -> None:
     bar = stacked_bar([part("step", 60.0, 0.6), part("eval", 30.0, 0.3), part("stall", 10.0, 0.1)], 50)
-    assert bar.text == "█" * 30 + "e" * 15 + "!" * 5
+    assert plain(bar) == "█" * 30 + "e" * 15 + "!" * 5
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_smallest_part_is_seen(width: int) -> None:
     parts = [part("step", 9990.0, 0.999), part("compile", 9.0, 0.0009), part("eval", 1.0, 0.0001)]
-    bar = stacked_bar(parts, width).text
+    bar = plain(stacked_bar(parts, width))
     assert len(bar) == width
     assert bar.endswith("0e")
 
@@ -126,7 +127,7 @@ def test_the_smallest_part_is_seen(width: int) -> None:
 def test_each_part_of_a_run_is_in_the_bar(width: int) -> None:
     rows = part_rows(an_analysis(a_log(STALLING)))
     assert {"step", "eval", "stall"} <= {row.part for row in rows}
-    bar = stacked_bar(rows, width).text
+    bar = plain(stacked_bar(rows, width))
     assert len(bar) == width
     assert {PART_MARKS[row.part] for row in rows} == set(bar)
 
@@ -136,8 +137,8 @@ def test_every_part_that_has_a_name_has_a_character() -> None:
 
 
 def test_a_share_that_is_not_known_is_none_of_the_bar() -> None:
-    assert stacked_bar([part("step", 1.0, 1.0), part("eval", 0.0, float("nan"))], 40).text == "█" * 40
-    assert stacked_bar([], 40).text == ""
+    assert plain(stacked_bar([part("step", 1.0, 1.0), part("eval", 0.0, float("nan"))], 40)) == "█" * 40
+    assert plain(stacked_bar([], 40)) == ""
 
 
 @pytest.mark.parametrize("truth", [PLAIN, STALLING], ids=["plain", "stalling"])

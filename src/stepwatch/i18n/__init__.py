@@ -126,7 +126,7 @@ def clean(text: object) -> str:
 def _ints(values: Sequence[int], language: str) -> str:
     """Up to five numbers; of more the first three, an ellipsis and the last."""
     few = values if len(values) <= 5 else [*values[:3], values[-1]]  # there may be millions
-    shown = [numbers.integer(value, language) for value in few]
+    shown = [numbers.decimal(value, language) for value in few]
     if len(values) > 5:
         shown.insert(3, "…")
     return TABLE[language].comma.join(shown)
@@ -140,7 +140,7 @@ _KINDS: dict[str, Callable[[Any, str], str]] = {
     "said": lambda value, language: TABLE[language].semicolon.join(say(message, language) for message in value),
     "sum": lambda value, language: " + ".join(say(message, language) for message in value),
     "ints": _ints,
-    "n": numbers.integer,
+    "n": numbers.decimal,
     "x": numbers.factor,
     "figure": numbers.figure,
     "ratio": numbers.ratio,

@@ -191,7 +191,7 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
     rows = [(Message("Normal iteration"), time(step_s), holds)]
     for phase, row in typical.items():
         slow, code = slow_row(a, row), PHASE_NAMES[phase]
-        names[code] = f"{say(PHASE_TITLES[phase], language)} ({numbers.integer(slow.iteration, language)})"
+        names[code] = f"{say(PHASE_TITLES[phase], language)} ({numbers.decimal(slow.iteration, language)})"
         figures[code] = numbers.duration(slow.time_s, language)
         pieces[code] = slow_parts(a, row)
         rows.append((count(slow.iteration), time(slow.time_s), slow.holds))

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from stepwatch.i18n import joined, say, say_all
 from stepwatch.i18n.languages import TABLE
-from stepwatch.i18n.numbers import with_unit
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Badge, Table
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
@@ -198,7 +197,7 @@ def count_axis(high: float) -> Spec:
 
 
 def integer(value: str, language: str) -> str:
-    """The expression that says a whole number as `numbers.integer` does."""
+    """The expression that says a whole number as `numbers.decimal` does."""
     least = 10 ** (2 + TABLE[language].least_digits)
     return f"format({value}, {value} < {least} ? 'd' : ',d')"
 
@@ -210,7 +209,7 @@ def duration(value: str, language: str) -> str:
     day, hour, minute, second = locale.clock
 
     def unit(number: str, name: str) -> str:
-        return f"{number} + {text(with_unit('', name, language))}"
+        return f"{number} + {text(('' if name in locale.close else locale.space) + name)}"
 
     def two(small: float, count: int, big_name: str, small_name: str) -> str:
         whole = f"round({value} / {small:g})"

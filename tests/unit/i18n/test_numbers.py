@@ -23,7 +23,7 @@ def test_separators_are_those_of_the_locale(language: str, value: float, decimal
     said = format_decimal(value, pattern, locale=language)
     if TABLE[language].least_digits == 2 and abs(value) < 9999.5:
         said = said.replace(TABLE[language].group, "")  # CLDR groups from five digits on, which Babel does not know
-    assert numbers.decimal(value, decimals, language) == said
+    assert numbers.decimal(value, language, decimals) == said
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_terminal_note_and_json_give_the_same_figures(config: str, gpu: str) -> 
     figures = [numbers.duration_range(Interval(**told[key]), "en") for key in keys]
     figures += [numbers.percent(told["mfu"][end], "en") for end in ("low", "high")]
     figures += [numbers.size(told["vram_bytes"][end], "en") for end in ("low", "high")]
-    figures += [numbers.token_rate(told["tokens_per_s"]["high"], "en"), numbers.integer(told["evaluations"], "en")]
+    figures += [numbers.token_rate(told["tokens_per_s"]["high"], "en"), numbers.decimal(told["evaluations"], "en")]
     figures += [numbers.token_rate(told["tokens_per_s"]["low"], "en").split()[0]]
     figures += [numbers.tflops(told["peak_tflops"] * TERA, "en")]
     for text in (unwrapped(on_terminal(of)), unwrapped(as_note(of))):
@@ -177,7 +177,7 @@ def test_why_shows_the_terms_the_floor_and_the_counts(config: str) -> None:
                 assert numbers.duration(seconds, "en") in text
         assert f"{numbers.duration(told['floor_step_s'], 'en')} per iteration: the least arithmetic" in text
         assert f"{numbers.factor(told['flops_per_iter'] / TERA, 'en')} TFLOP per iteration" in text
-        assert f"{numbers.integer(told['settings']['max_iters'] + 1, 'en')}: from iteration 0" in text
+        assert f"{numbers.decimal(told['settings']['max_iters'] + 1, 'en')}: from iteration 0" in text
 
 
 def test_shares_of_the_terms_sum_to_the_whole() -> None:

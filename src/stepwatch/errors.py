@@ -10,6 +10,7 @@
     │   │   └── NothingRead   of several logs none could be read
     │   └── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
     └── UsageError            wrong usage (exit code 2)
+        └── NoSuchRun         the log holds fewer runs
 
 Each carries its sentences as Messages, so that the command line can say them in any language.
 """
@@ -116,3 +117,18 @@ class UsageError(StepwatchError):
     """Wrong usage of a command, an option or a setting."""
 
     exit_code = 2
+
+
+class NoSuchRun(UsageError):
+    def __init__(self, number: int, count: int) -> None:
+        self.count = count
+        super().__init__(
+            Message(
+                "there is no run {number:n}: the log holds {count:n} run",
+                {"number": number, "count": count},
+                "there is no run {number:n}: the log holds {count:n} runs",
+                count,
+            ),
+            Message("runs are numbered from 1"),
+            about="run",
+        )

@@ -76,13 +76,14 @@ class Report:
     @property
     def understood(self) -> Understood | None:
         """How the lines were read, where an example describes them."""
-        return next((a.run.understood for a in self.analyses if a.run.understood is not None), None)
+        described = (run.analysis.run.understood for run in self.runs)
+        return next((understood for understood in described if understood is not None), None)
 
     @property
     def longest(self) -> int:
         """The position of the run that took longest."""
-        walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in self.analyses]
-        return walls.index(max(walls))
+        walls = [run.analysis.goodput.wall_s for run in self.runs]
+        return max(range(len(walls)), key=lambda row: walls[row] if math.isfinite(walls[row]) else 0.0)
 
     @property
     def worst_first(self) -> tuple[int, ...]:
@@ -94,11 +95,6 @@ class Report:
     def troubled(self) -> int:
         """How many of the runs have a problem."""
         return sum(run.verdict.is_problem for run in self.runs)
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Some of the input could not be read."""
-        return any(notice.is_failure for notice in self.notices)
 
 
 @dataclass(frozen=True, kw_only=True)

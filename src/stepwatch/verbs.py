@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from stepwatch import analysis, readers
 from stepwatch.analysis import Analysis
-from stepwatch.answers import ExplainRequest, assigned, from_logs
+from stepwatch.answers import from_logs
+from stepwatch.answers.from_logs import ExplainRequest
 from stepwatch.estimator import plan as planning
 from stepwatch.estimator.plan import Plan
 from stepwatch.gpus import Gpu, find_gpu
 from stepwatch.notebook import ShownReport, shown
 from stepwatch.run import Run
-from stepwatch.settings import Settings, Value
+from stepwatch.settings import Origin, Settings, Value, parse_assignment
 from stepwatch.sources import Source, from_file
 
 Input = str | os.PathLike[str] | Source
@@ -39,7 +40,7 @@ def plan(
 ) -> Plan:
     """What a run with these settings will take. Raises UsageError for settings that make no sense."""
     if not isinstance(settings, Settings):
-        settings = assigned(_assignments(settings))
+        settings = Settings.of(Origin.USER, dict(map(parse_assignment, _assignments(settings))))
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     return planning.plan(settings, card, n_gpus=n_gpus, link=link, claim=claim)
 

@@ -13,8 +13,7 @@ from tests.builders import Saves, Truth, a_log
 from tests.integration.browsing import needs_browser
 from tests.integration.serving import PATIENCE_S
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render
 

@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 from tools import ROOT
 
-from stepwatch.answers import ExplainRequest, pasted
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.errors import InputError
 from stepwatch.gpus import gpus

@@ -12,8 +12,7 @@ from tests.builders import Truth, a_log
 from tests.integration.browsing import needs_browser
 from tests.integration.serving import PATIENCE_S
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.presenters import render
 
 pytestmark = needs_browser

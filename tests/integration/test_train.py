@@ -24,8 +24,7 @@ from tests.calibrations import a_calibration
 from stepwatch import from_file, from_text, read
 from stepwatch.analysis import analyse
 from stepwatch.analysis.machine import Clock
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.cli import main
 from stepwatch.readers.formats.wandb_records import decode
 from stepwatch.run import Timing

@@ -15,8 +15,8 @@ from tools.fuzz.__main__ import summary
 from tools.fuzz.campaign import Campaign, fewest, named
 from tools.fuzz.roads import QUESTIONS, BrokenLaw, Case, case_of, check, check_json, put_to_the_test
 
-from stepwatch.answers import ExplainRequest, pasted
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.presenters import render
 from stepwatch.units import Interval
 

@@ -25,8 +25,8 @@ from tools.formats_page import example_of
 
 from stepwatch import sources
 from stepwatch.analysis import analyse, statistics
-from stepwatch.answers import ExplainRequest, pasted
-from stepwatch.answers.from_logs import Known, explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import ExplainRequest, Known, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters import text_of
 from stepwatch.readers import READERS, following, read, records

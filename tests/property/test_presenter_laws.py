@@ -18,8 +18,8 @@ from stepwatch.advice.engine import advise
 from stepwatch.advice.out_of_memory import shortage_of, smaller_batch
 from stepwatch.advice.recommended import too_large
 from stepwatch.analysis import analyse
-from stepwatch.answers import ExplainRequest, pasted
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import Gpu, gpus

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from stepwatch.answers import ExplainRequest
+from stepwatch.answers.from_logs import ExplainRequest
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest
 from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, COMMAND_LINE, OPTIONS

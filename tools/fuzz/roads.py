@@ -19,8 +19,8 @@ import numpy as np
 
 from stepwatch import bounds
 from stepwatch.analysis import Analysis
-from stepwatch.answers import ExplainRequest, is_log, pasted
-from stepwatch.answers.from_logs import Known, compare, explain, explain_runs
+from stepwatch.answers import is_log, pasted
+from stepwatch.answers.from_logs import ExplainRequest, Known, compare, explain, explain_runs
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from stepwatch.answers import ExplainRequest, pasted
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n.languages import TABLE

@@ -7,9 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,12 @@ from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding, passed
 from stepwatch.analysis.phases import Phase
-from stepwatch.answers import ExplainRequest, NoSuchRun, assigned, of_config, saying_first, shown
+from stepwatch.answers import of_config
 from stepwatch.errors import (
     ConfigGiven,
     LooksLike,
     NoIterations,
+    NoSuchRun,
     NothingRead,
     Notice,
     StepwatchError,
@@ -38,10 +39,10 @@ from stepwatch.platforms import quoted
 from stepwatch.readers import read_all
 from stepwatch.readers.formats import FORMATS
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
-from stepwatch.run import Run, column_of
+from stepwatch.run import Run, Understood, column_of
 from stepwatch.samples import samples_of_log
-from stepwatch.settings import Origin, Settings, Value
-from stepwatch.sources import Source
+from stepwatch.settings import Origin, Settings, Value, parse_assignment
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source
 from stepwatch.sources.directories import is_collection
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, judge
@@ -52,6 +53,28 @@ if TYPE_CHECKING:
 
 ON_WINDOWS = sys.platform == "win32"
 KNOWN_FORMATS = tuple(FORMATS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest:
+    """The names of the fields are those of the options in `stepwatch.options`."""
+
+    logs: tuple[str | Source, ...] = ("-",)
+    """Files, directories, `-` for standard input, or logs that are at hand."""
+    gpu: str | None = None
+    gpus: int | None = None
+    """How many cards there are, for the advice."""
+    config: str | Source | None = None
+    settings: tuple[str, ...] = ()
+    """As `--set` takes them: key=value."""
+    run: int | None = None
+    log_format: str | None = None
+    like: str | None = None
+    samples: str | None = None
+    """A file of samples of the machine, or the directory of `stepwatch run`."""
+    price_per_hour: str | None = None
+    price_per_kwh: str | None = None
+    max_size: int = LARGEST_EXPANSION_BYTES
 
 
 # --- explain ----------------------------------------------------------------------------------------------------
@@ -95,7 +118,9 @@ def explain(request: ExplainRequest) -> Report:
             runs = (in_order[request.run - 1],)
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
-        report = explain_runs(runs, known, remarks=[*gaps, *_doubts(runs)], cards=cards)
+        understood = next((run.understood for run in runs if run.understood is not None), None)
+        doubts = _doubts(understood) if understood is not None else ()
+        report = explain_runs(runs, known, remarks=[*gaps, *doubts], cards=cards)
     command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
@@ -107,11 +132,8 @@ def explain(request: ExplainRequest) -> Report:
     )
 
 
-def _doubts(runs: Sequence[Run]) -> Iterator[Finding]:
+def _doubts(understood: Understood) -> Iterator[Finding]:
     """What an example leaves open and the log does not show."""
-    understood = next((run.understood for run in runs if run.understood is not None), None)
-    if understood is None:
-        return
     names = {"word": understood.word, "unit": understood.unit}
     if understood.unit_assumed:
         text = Message("No unit is printed next to “{word:word}”: {unit:word} is assumed.", names)
@@ -126,6 +148,24 @@ def _doubts(runs: Sequence[Run]) -> Iterator[Finding]:
             names,
         )
         yield Finding("like_doubt", WARNING, text)
+
+
+def shown(log: str | Source) -> str:
+    """A relative path is as typed; of any other only the name, since a report is made to be passed on."""
+    if isinstance(log, Source):
+        return log.name
+    parts = set(log.replace("\\", "/").split("/"))
+    return os.path.basename(log) if os.path.isabs(log) or {"..", "~"} & parts else log
+
+
+@contextmanager
+def saying_first(notices: Sequence[Notice]) -> Iterator[None]:
+    """Adds these notices to an error that is raised inside, so that they are not lost."""
+    try:
+        yield
+    except StepwatchError as error:
+        error.notices = (*notices, *error.notices)
+        raise
 
 
 class Known:
@@ -143,7 +183,8 @@ class Known:
         price_per_kwh: str | None = None,
         or_this_machine: bool = False,
     ) -> None:
-        self._prices = _price("price_per_hour", price_per_hour), _price("price_per_kwh", price_per_kwh)
+        given = {"price_per_hour": price_per_hour, "price_per_kwh": price_per_kwh}
+        self._prices = {option: _price(option, text) for option, text in given.items() if text is not None}
         self._below = below  # a directory, in which runs may have samples of their own
         self._samples = None
         if samples is not None:
@@ -152,8 +193,8 @@ class Known:
             self._samples = read_samples(samples)
         self._card = named_card(gpu)
         self._or_this_machine = or_this_machine
-        self.user = assigned(settings)
-        self.config, skipped = of_config(config)
+        self.user = Settings.of(Origin.USER, dict(map(parse_assignment, settings)))
+        self.config, skipped = of_config(config) if config is not None else (Settings({}), ())
         self.remarks = [Finding("config_skipped", NOTICE, remark) for remark in skipped]
         if self._card is not None and self._card[0].remark is not None:
             self.remarks.append(Finding("not_calibrated", NOTICE, self._card[0].remark))
@@ -185,21 +226,22 @@ class Known:
         logged = Settings({name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG})
         settings = run.settings.overridden_by(self.config).overridden_by(logged).overridden_by(self.user)
         analysis = analyse(replace(run, settings=settings), gpu, origin, samples)
-        if samples is None and self._prices == (None, None):
+        if samples is None and not self._prices:
             return analysis
         from stepwatch.analysis.bill import Prices, bill_findings, find_bill  # few questions are about money
 
-        analysis = replace(analysis, bill=find_bill(analysis, Prices(*self._prices)))
+        prices = Prices(self._prices.get("price_per_hour"), self._prices.get("price_per_kwh"))
+        analysis = replace(analysis, bill=find_bill(analysis, prices))
         return replace(analysis, findings=(*analysis.findings, *bill_findings(analysis)))
 
 
-def _price(option: str, text: str | None) -> float | None:
+def _price(option: str, text: str) -> float:
     try:
-        value = None if text is None else float(text)
+        value = float(text)
     except ValueError:
         value = math.nan
-    if value is not None and not 0 <= value < 1e9:
-        facts = {"option": f"--{option.replace('_', '-')}", "text": str(text)}
+    if not 0 <= value < 1e9:
+        facts = {"option": f"--{option.replace('_', '-')}", "text": text}
         what = Message("{option:word} “{text:word}” is not a price", facts)
         raise UsageError(what, Message("give a number: --price-per-hour 1.90"), about=option)
     return value
@@ -221,7 +263,7 @@ def explain_runs(
         facts = {"count": len(runs)}
         text = Message("The log holds {count:n} runs; each is explained separately, with its own normal time.", facts)
         remarks.append(Finding("several_runs", NOTICE, text))
-    remarks += [*_contradictions(runs, known.user, by_user=True), *_contradictions(runs, known.config, by_user=False)]
+    remarks += _contradictions(runs, known)
     for run in unstarted:
         name = run.source or "-"
         text = Message("“{name:word}” has a header but no iteration yet.", {"name": name})
@@ -254,16 +296,15 @@ def explain_runs(
     return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))
 
 
-def _contradictions(runs: Sequence[Run], given: Settings, *, by_user: bool) -> Iterator[Finding]:
-    for name, setting in given.items():
-        logged = next((value for run in runs if (value := _logged(run, name)) is not None), None)
-        if logged is None or logged == setting.value:
-            continue
-        facts = {"name": name, "told": _as_typed(logged), "given": _as_typed(setting.value)}
-        text = Message("The log says {name:word} = {told:word}, --config says {given:word}: the log wins.", facts)
-        if by_user:
-            text = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.", facts)
-        yield Finding("settings_conflict", WARNING, text)
+def _contradictions(runs: Sequence[Run], known: Known) -> Iterator[Finding]:
+    by_user = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.")
+    by_config = Message("The log says {name:word} = {told:word}, --config says {given:word}: the log wins.")
+    for given, text in ((known.user, by_user), (known.config, by_config)):
+        for name, setting in given.items():
+            logged = next((value for run in runs if (value := _logged(run, name)) is not None), None)
+            if logged is not None and logged != setting.value:
+                facts = {"name": name, "told": _as_typed(logged), "given": _as_typed(setting.value)}
+                yield Finding("settings_conflict", WARNING, text._replace(params=facts))
 
 
 def _logged(run: Run, name: str) -> Value | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from stepwatch.advice import advice_on_plan
-from stepwatch.answers import ExplainRequest, assigned, is_log, of_config, saying_first
+from stepwatch.answers import is_log, of_config
 from stepwatch.errors import ConfigGiven, InputError
 from stepwatch.estimator.plan import Plan, named_shape, plan
 from stepwatch.gpus import Gpu
@@ -17,7 +17,7 @@ from stepwatch.gpus.names import card_of_config, count_in, named_card
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted, quoted_path
 from stepwatch.report import AdviceReport, PlanReport
-from stepwatch.settings import Origin, Settings
+from stepwatch.settings import Origin, Settings, parse_assignment
 from stepwatch.sources import Source, from_file
 
 ON_WINDOWS = sys.platform == "win32"
@@ -72,7 +72,7 @@ def advise(request: AdviseRequest) -> AdviceReport:
     if config is not None and os.path.isabs(config):
         config = os.path.basename(config)  # a path may name a person
     if request.log is not None:
-        from stepwatch.answers.from_logs import explain
+        from stepwatch.answers.from_logs import ExplainRequest, explain, saying_first
 
         report = explain(
             ExplainRequest(
@@ -116,10 +116,10 @@ def _advice_before(found: Plan, cards: int | None) -> AdviceReport:
 
 def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message, ...]]:
     """The config, overridden by a named shape and by the user's settings; and remarks on the config."""
-    user = assigned(request.settings)
+    user = Settings.of(Origin.USER, dict(map(parse_assignment, request.settings)))
     shape = Settings.of(Origin.USER, named_shape(request.model, request.depth))
     config = request.config
-    remarks: tuple[Message, ...] = ()
+    settings, remarks = Settings({}), tuple[Message, ...]()
     log = from_file(config) if isinstance(config, str) and not config.lower().endswith(".py") else None
     if isinstance(config, Source) and is_log(config):
         log = config
@@ -138,7 +138,7 @@ def _settings_before(request: EstimateRequest) -> tuple[Settings, tuple[Message,
                 Message("“{name:word}” is a log that shows no settings", {"name": log.name}),
                 Message("to explain it: {command:list}", {"command": f"stepwatch explain {quoted_path(config)}"}),
             )
-    else:
+    elif config is not None:
         settings, remarks = of_config(config)
     settings = settings.overridden_by(shape).overridden_by(user)
     dataset = settings.text("dataset")

@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import compare
+from stepwatch.answers.from_logs import ExplainRequest, compare
 from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, options_of
 from stepwatch.cli.help import described
 from stepwatch.errors import UsageError

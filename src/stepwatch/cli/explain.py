@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import KNOWN_FORMATS, explain
+from stepwatch.answers.from_logs import KNOWN_FORMATS, ExplainRequest, explain
 from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, knowing, options_of, typed
 from stepwatch.cli.help import described
 from stepwatch.messages import Message
@@ -60,5 +59,5 @@ def command(
         chart=chart,
         typed=typed(logs) if output is None else None,
     )
-    if report.is_incomplete:
+    if any(notice.is_failure for notice in report.notices):  # some of the input could not be read
         sys.exit(1)

@@ -18,8 +18,7 @@ from urllib.parse import urlencode
 
 import click
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import Known, explain
+from stepwatch.answers.from_logs import ExplainRequest, Known, explain
 from stepwatch.cli.commands import options_of
 from stepwatch.cli.help import described, option
 from stepwatch.cli.notify import Notifier

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwatch.answers import shown
-from stepwatch.answers.from_logs import Known, explain_runs
+from stepwatch.answers.from_logs import Known, explain_runs, shown
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, typed
 from stepwatch.cli.help import described, option

@@ -12,8 +12,7 @@ import json
 import sys
 from urllib.parse import urlencode
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.errors import InputError, StepwatchError
 from stepwatch.fleet.copies import Unreachable, at_hand
 from stepwatch.fleet.logs import find_logs

@@ -136,7 +136,7 @@ def text_of(answer: Answer, form: str, language: str, view: View | None = None) 
 
 def _counts_epochs(answer: Answer) -> bool:
     """Whether a log shows nothing smaller than an epoch."""
-    return isinstance(answer, Report) and all(each.run.traits.counts_epochs for each in answer.analyses)
+    return isinstance(answer, Report) and all(run.analysis.run.traits.counts_epochs for run in answer.runs)
 
 
 def page_body(answer: Answer, language: str) -> Body:

@@ -31,9 +31,12 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     if answer.recommended is not None:
         return _recommended_document(answer, answer.recommended)
     advised = answer.advice
-    largest = () if advised is None or not advised.advice else ((advised.advice[0].what, saves(advised, 0)),)
-    lead: list[doc.Block] = [doc.Headline((*largest, (headline(advised),)), priority=None)]
-    lead += texts(nothing(advised))
+    if advised is None or not advised.advice:
+        first, *why = nothing(advised)
+        lead: tuple[doc.Block, ...] = (doc.Headline(((first,),), priority=None), *texts(why))
+    else:
+        largest = (advised.advice[0].what, saves(advised, 0))
+        lead = (doc.Headline((largest, (headline(advised),)), priority=None),)
     notes: list[Message | None] = []
     parts: list[doc.Section] = []
     if advised is not None:
@@ -52,7 +55,7 @@ def advice_document(answer: AdviceReport) -> doc.Document:
     parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
     source = advised.case.analysis.run.source if advised is not None and advised.case.analysis is not None else ""
     about = source if source not in ("", "-") else None
-    return doc.Document(Message("What to change"), tuple(lead), sections(*parts), about)
+    return doc.Document(Message("What to change"), lead, sections(*parts), about)
 
 
 def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Document:
@@ -104,52 +107,50 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
 # --- the list ---------------------------------------------------------------------------------------------------
 
 
-def headline(advised: AdviceList | None) -> Message:
+def headline(advised: AdviceList) -> Message:
     """What all changes give together; what to look at in the machine counts for nothing here."""
-    if advised is None:
-        return Message("The log shows too little to say what is worth changing.")
     chosen = sum(advised.chosen)
-    if chosen:
-        before, saved = advised.before.total_s.mid, advised.saves_s
-        facts = {
-            "count": chosen,
-            "before": before,
-            "after": max(before - saved.mid, 0.0),
-            "share": saved.mid / before if before > 0 else 0.0,
-        }
-        if not advised.advice[0].remedy:
-            return Message(
-                "Without that, one change makes this run {share:pct} shorter: {after:time} instead of {before:time}.",
-                facts,
-                "Without that, {count:n} changes make this run {share:pct} shorter: {after:time} instead of {before:time}.",
-                chosen,
-            )
+    if not chosen:
+        return Message("No setting is worth changing, but the machine is worth a look.")
+    before, saved = advised.before.total_s.mid, advised.saves_s
+    facts = {
+        "count": chosen,
+        "before": before,
+        "after": max(before - saved.mid, 0.0),
+        "share": saved.mid / before if before > 0 else 0.0,
+    }
+    if not advised.advice[0].remedy:
         return Message(
-            "One change makes this run {share:pct} shorter: {after:time} instead of {before:time}.",
+            "Without that, one change makes this run {share:pct} shorter: {after:time} instead of {before:time}.",
             facts,
-            "{count:n} changes make this run {share:pct} shorter: {after:time} instead of {before:time}.",
+            "Without that, {count:n} changes make this run {share:pct} shorter: {after:time} instead of {before:time}.",
             chosen,
         )
-    if advised.advice:
-        return Message("No setting is worth changing, but the machine is worth a look.")
-    return Message("Nothing is worth changing.")
+    return Message(
+        "One change makes this run {share:pct} shorter: {after:time} instead of {before:time}.",
+        facts,
+        "{count:n} changes make this run {share:pct} shorter: {after:time} instead of {before:time}.",
+        chosen,
+    )
 
 
 def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
-    """Why the list is empty; nothing where it is not known what evaluations and checkpoints take."""
-    if advised is None or advised.advice:
-        return ()
+    """Instead of a list that is empty; why it is only where it is known what evaluations and checkpoints take."""
+    if advised is None:
+        return (Message("The log shows too little to say what is worth changing."),)
+    said = Message("Nothing is worth changing.")
     a = advised.case.analysis
     if a is not None and not a.shows_parts:
-        return ()
+        return (said,)
     if a is not None and any(cost is not None and not cost.high > 0 for cost in (a.costs.eval_s, a.costs.checkpoint_s)):
-        return ()
+        return (said,)
     run = advised.before
     share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
     why = Message(
-        "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it."
+        "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it.",
+        {"share": share},
     )
-    return (why._replace(params={"share": share}),)
+    return said, why
 
 
 def changes(advised: AdviceList, *, pressing: bool = False) -> Iterator[doc.Section]:

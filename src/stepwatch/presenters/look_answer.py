@@ -175,9 +175,10 @@ def _rows(look: Look, card: Reading | None) -> Iterator[Text]:
     if look.checkpoint is not None and goes_on:
         yield Text((_ahead(look.checkpoint),), label=Message("Checkpoint"))
     if a is not None and known and look.slow_row is not None:
-        row = slow_row(a, look.slow_row)
-        took = Message("Iteration {at:n} took {time:time}:", {"at": row.iteration, "time": row.time_s})
-        yield Text((took, row.holds), label=Message("Last slow"))
+        iterations, (*_, holds) = a.run.iterations, slow_row(a, look.slow_row)
+        facts = {"at": int(iterations.number[look.slow_row]), "time": float(iterations.time_s[look.slow_row])}
+        took = Message("Iteration {at:n} took {time:time}:", facts)
+        yield Text((took, holds), label=Message("Last slow"))
     if card is not None:
         state = tuple(part for figure in _state(card) for part in (word("·"), figure))
         yield Text((word(clean(card.name)), *state), label=Message("Card"))

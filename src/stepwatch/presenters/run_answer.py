@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
 MOST_OPEN_RUNS = 4
 """These are open and get charts; of more only the worst and the longest, since nobody reads the charts of fifty."""
 
-# Findings that have a place of their own, by the section that they belong to.
-_ABOUT_SLOW = {"evaluation_spikes", "silent_evaluations"}
-_ABOUT_FIRST = {"first_iteration", "mfu_sentinel"}
-_ABOUT_SPEED = {"mfu_other_card", "mfu_smoothed", "impossible_figure", "unsynchronised", "busy_when_logging"}
-_ABOUT_RANKS = {"slow_rank", "rank_hiccup", "ranks_even", "rank_missing", "rank_ended"}
+# The sections of findings that have a place of their own.
+_PLACES = {
+    **dict.fromkeys(("evaluation_spikes", "silent_evaluations"), "slow"),
+    **dict.fromkeys(("first_iteration", "mfu_sentinel"), "first"),
+    **dict.fromkeys(("slow_rank", "rank_hiccup", "ranks_even", "rank_missing", "rank_ended"), "ranks"),
+    **dict.fromkeys(
+        ("mfu_other_card", "mfu_smoothed", "impossible_figure", "unsynchronised", "busy_when_logging"), "speed"
+    ),
+}
 # What the table, the headline and the legend of the first screen say already.
 _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"}
 # What the verdict says in its own words.
@@ -103,27 +108,19 @@ def _run(
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Section, ...]]:
     """What is said of one run, in order; `number` is 0 for the only one."""
     a = run.analysis
-    sharing = 1 if not number else MOST_OPEN_RUNS if drawn else 0
-    found = _findings(report, run)
     rows, left_out = sentences.slow_rows(a, 30 if full else 12)  # rows
-    said = _ABOUT_FIRST | _ABOUT_SPEED | (_ABOUT_SLOW if rows else set()) | (_ABOUT_RANKS if a.ranks else set())
-    if report.count > 1:
-        said |= {"several_runs"}
-
-    def about(codes: set[str]) -> Iterator[doc.Text]:
-        yield from (text for code, text in found if code in codes)
-
-    def chart(name: str, **more: Any) -> doc.Chart:
-        """With its number, and with so many points that those of all runs together are not too many."""
-        named = f"{name}-{number}" if number else name
-        return doc.Chart(named, run if sharing else None, sharing, **more)
-
+    found = _findings(report, run, has_slow=bool(rows))
+    # With their number, and with so many points that those of all runs together are not too many.
+    sharing = 1 if not number else MOST_OPEN_RUNS if drawn else 0
+    charts = {
+        name: doc.Chart(f"{name}-{number}" if number else name, run if sharing else None, sharing)
+        for name in ("times", "anatomy", "throughput", "forecast", "machine", "changes", "parts")
+    }
     lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
     lead.append(doc.Labelled(tuple(sentences.figures(run)), doc.Priority.ALWAYS, figures=True))
     spent = doc.Shares(f"spent-{number}", sentences.part_rows(a), doc.Priority.ALWAYS)
-    warned = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind in ("warning", "notice")))
     fine = doc.Text(())
     if run.fine:
         fine = doc.Text((Message("Checked and fine: {all:said}.", {"all": run.fine}),), priority=doc.Priority.EXTRA)
@@ -132,36 +129,33 @@ def _run(
     if run.advice is not None and run.advice.advice:
         changes = tuple(advice_answer.changes(run.advice, pressing=True))
     elif run.verdict.status is Status.HEALTHY:
-        unchanged = (doc.Text((advice_answer.headline(run.advice), *advice_answer.nothing(run.advice))),)
-    slow_table = doc.Table(
-        (Message("Iteration"), Message("Time"), Message("What it includes")),
-        "rrl",
-        tuple((count(row.iteration), time(row.time_s), row.holds) for row in rows),
-        marks=tuple(row.mark for row in rows),
-    )
-    more = (doc.Text((Message("… and {count:n} more.", {"count": left_out}),)),) if left_out else ()
-    slow = (*about(_ABOUT_SLOW), slow_table, *more, chart("anatomy")) if rows else ()
-    fast = doc.Text(sentences.speed(a))
+        unchanged = (doc.Text(advice_answer.nothing(run.advice)),)
+    slow: tuple[doc.Block, ...] = ()
+    if rows:
+        head = (Message("Iteration"), Message("Time"), Message("What it includes"))
+        marks = tuple(mark for row in rows for mark, phases in sentences.MARKS.items() if a.phases.phase[row] in phases)
+        table = doc.Table(head, "rrl", tuple(sentences.slow_row(a, row) for row in rows), marks=marks)
+        more = (Message("… and {count:n} more.", {"count": left_out}),) if left_out else ()
+        slow = (*found["slow"], table, doc.Text(more), charts["anatomy"])
     ahead = doc.Text((sentences.forecast(a), *sentences.forecast_notes(a)))
-    noticed = doc.Bullets(tuple(text for code, text in found if code not in said and text.kind == "info"))
-    ranks: tuple[doc.Block, ...] = (*about(_ABOUT_RANKS), _ranks(a)) if a.ranks is not None else ()
+    times = charts["times"]._replace(points=_points(a), priority=doc.Priority.MAIN)
+    speed: tuple[doc.Block, ...] = (doc.Text(sentences.speed(a)), *found["speed"], charts["throughput"])
+    ranks: tuple[doc.Block, ...] = (*found["ranks"], _ranks(a)) if a.ranks is not None else ()
+    known = (doc.Bullets(tuple(found["noticed"])), charts["changes"], charts["parts"])
+    warned = doc.Bullets(tuple(found["warned"]))
     parts = sections(
         doc.Section("time", Message("Where the time went"), (spent,)),
         doc.Section("parts", Message("What each part costs"), tuple(_normal(a)), folded=True),
         doc.Section("changes", Message("What to change"), unchanged, changes),
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
         doc.Section("ranks", Message("The ranks side by side"), ranks),
-        doc.Section("machine", Message("What the machine did"), (chart("machine"),) if a.machine is not None else ()),
-        doc.Section(
-            "times", Message("Every iteration"), (chart("times", points=_points(a), priority=doc.Priority.MAIN),)
-        ),
+        doc.Section("machine", Message("What the machine did"), (charts["machine"],) if a.machine is not None else ()),
+        doc.Section("times", Message("Every iteration"), (times,)),
         doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
-        doc.Section("first", Message("Why the first one takes longer"), tuple(about(_ABOUT_FIRST)), folded=True),
-        doc.Section(
-            "speed", Message("How fast it really is"), (fast, *about(_ABOUT_SPEED), chart("throughput")), folded=True
-        ),
-        doc.Section("forecast", Message("How long it will take"), (ahead, chart("forecast")), folded=True),
-        doc.Section("more", Message("What else is known"), (noticed, chart("changes"), chart("parts")), folded=True),
+        doc.Section("first", Message("Why the first one takes longer"), tuple(found["first"]), folded=True),
+        doc.Section("speed", Message("How fast it really is"), speed, folded=True),
+        doc.Section("forecast", Message("How long it will take"), (ahead, charts["forecast"]), folded=True),
+        doc.Section("more", Message("What else is known"), known, folded=True),
         doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
     )
     return tuple(lead), parts
@@ -224,18 +218,18 @@ def _ranks(a: Analysis) -> doc.Table:
     return doc.Table(head, "rrrr", tuple(rows))
 
 
-def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
-    """All of them with their codes: warnings, then notices, then the rest; those that matter most with a priority."""
+def _findings(report: Report, run: RunReport, *, has_slow: bool) -> dict[str, list[doc.Text]]:
+    """By their places, warnings first, then notices; those that matter most with a priority."""
     a = run.analysis
-    ranked = sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
-    ranked = [finding for finding in ranked if finding.message != run.verdict.text]
     ranked = [
-        finding for finding in ranked if finding.code not in _SAID_FIRST or finding.code not in run.verdict.because
+        finding
+        for finding in sorted((*report.remarks, *a.findings), key=lambda finding: _RANK.get(finding.severity, 3))
+        if finding.message != run.verdict.text
+        and (finding.code not in _SAID_FIRST or finding.code not in run.verdict.because)
     ]
     said = _SAID_ABOVE | ({"mfu_other_card"} if a.throughput.mfu is not None else set())  # beside the MFU itself
-    candidates = [finding for finding in ranked if finding.code not in said]
-    warnings = [finding for finding in candidates if finding.severity == WARNING]
-    others = [finding for finding in candidates if finding.severity != WARNING]
+    warnings = [finding for finding in ranked if finding.code not in said and finding.severity == WARNING]
+    others = [finding for finding in ranked if finding.code not in said and finding.severity != WARNING]
     # Stalls of less than half a per cent of the time are no finding for the first screen.
     cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < 0.005 else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
@@ -246,11 +240,16 @@ def _findings(report: Report, run: RunReport) -> list[tuple[str, doc.Text]]:
     priorities |= {
         id(finding): doc.Priority.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])
     }
-    texts = (
-        (finding, doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding))))
-        for finding in ranked
-    )
-    return [(finding.code, text) for finding, text in texts]
+    absent = {"slow": not has_slow, "ranks": a.ranks is None}  # sections that are not there
+    texts: dict[str, list[doc.Text]] = defaultdict(list)
+    for finding in ranked:
+        place = _PLACES.get(finding.code)
+        if place is None or absent.get(place):
+            place = "noticed" if finding.severity == INFO else "warned"
+        if finding.code != "several_runs" or report.count == 1:
+            text = doc.Text((finding.message,), finding.severity, priority=priorities.get(id(finding)))
+            texts[place].append(text)
+    return texts
 
 
 def _settings(a: Analysis) -> doc.Table:
@@ -340,15 +339,15 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
     """The one command that would add most to the answer; nothing where there is nothing left to ask."""
     a = run.analysis
     command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(given(a)))
-    sources = dict.fromkeys(a.run.source or "-" for a in report.analyses)
-    names = typed.logs if typed else report.inputs or tuple(sources)
+    sources = [run.analysis.run.source for run in report.runs]
+    names = typed.logs if typed else report.inputs or tuple(dict.fromkeys(source or "-" for source in sources))
     start = (command, *map(quoted_path, names), *options)
     if report.directory and not full:
         why = Message("To see it explained:") if report.count == 1 else Message("To see one of them:")
         yield doc.Command((*start, f"--run {report.worst_first[0] + 1}"), why)
-    elif len(report.analyses) > 1 and not full:
+    elif len(sources) > 1 and not full:
         other = 0 if report.longest else 1
-        found = [name for name in names if os.path.basename(name) == report.analyses[other].run.source]
+        found = [name for name in names if os.path.basename(name) == sources[other]]
         alone = len(found) == 1 and len(names) == report.count  # each log holds one run
         asked = (command, quoted_path(found[0]), *options) if alone else (*start, f"--run {other + 1}")
         yield doc.Command(asked, Message("To see another run:"))

@@ -15,7 +15,7 @@ from stepwatch.i18n import clean, numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.bar_charts import changes, compared_parts, compared_steps, plan_memory, plan_parts
-from stepwatch.presenters.document import Chart, Table, count, time
+from stepwatch.presenters.document import Chart, Table, time
 from stepwatch.presenters.progress_charts import forecast, machine, throughput
 from stepwatch.presenters.run_sentences import (
     PART_NAMES,
@@ -190,11 +190,11 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
     holds = Message("{parts:sum}", {"parts": [PART_NAMES[part] for part in pieces["step"]]})
     rows = [(Message("Normal iteration"), time(step_s), holds)]
     for phase, row in typical.items():
-        slow, code = slow_row(a, row), PHASE_NAMES[phase]
-        names[code] = f"{say(PHASE_TITLES[phase], language)} ({numbers.decimal(slow.iteration, language)})"
-        figures[code] = numbers.duration(slow.time_s, language)
+        code = PHASE_NAMES[phase]
+        rows.append(slow_row(a, row))
+        number, seconds = (say(cell, language) for cell in rows[-1][:2])
+        names[code], figures[code] = f"{say(PHASE_TITLES[phase], language)} ({number})", seconds
         pieces[code] = slow_parts(a, row)
-        rows.append((count(slow.iteration), time(slow.time_s), slow.holds))
     data: list[dict[str, Any]] = []
     for code, found_parts in pieces.items():
         end = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.bounds import CLOCK_S
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, UNKNOWN, Badge, Headline, Table, Text, time, time_range
+from stepwatch.presenters.document import STEP, UNKNOWN, Badge, Headline, Table, Text, count, time, time_range
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, Status, Verdict
 
@@ -104,7 +104,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         priced.append(("checkpoint", "checkpoint", costs.checkpoint_s, a.checkpoints_done))
     priced.append(("compile", "warm-up" if warm_up else "compile", costs.compile_s, 1))
     rows = []
-    for part, name, cost, count in priced:
+    for part, name, cost, times in priced:
         if cost is None or (part == "compile" and parts_s[part] == 0 and cost.high < costs.step_s.mid):
             continue  # no start is visible
         how = costs.how.get(f"{part}_s", "")
@@ -116,7 +116,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
                 part=name,
                 cost=time_range(cost) if known else Message("unknown"),
                 how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
-                count=count,
+                count=times,
                 seconds=parts_s[part],
                 # What cannot be separated, and has no time of its own, has no known share.
                 share=share_of(a, part)
@@ -141,11 +141,11 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         rows.append(PartRow(part=START, cost=time(start_s), how=seen, count=1, seconds=start_s, share=share))
     stalled = a.phases.of(Phase.STALL)
     slow = "regular" if a.phases.regular[stalled].all() else "stall"
-    for part, name, count in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):
+    for part, name, times in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):
         lost, share = parts_s[part], share_of(a, part)
         if share >= SMALLEST_SHOWN:
             cost_text = Message("{lost:time} in all", {"lost": lost})
-            rows.append(PartRow(part=name, cost=cost_text, how=None, count=count, seconds=lost, share=share))
+            rows.append(PartRow(part=name, cost=cost_text, how=None, count=times, seconds=lost, share=share))
     return tuple(rows)
 
 
@@ -170,23 +170,19 @@ def time_by_part(a: Analysis) -> Table:
 # --- the strip of figures ---------------------------------------------------------------------------------------
 
 
-def _figure(label: Message, value: Message, note: Message | None = None) -> Text:
-    return Text((value,) if note is None else (value, note), label=label)
-
-
 def figures(run: RunReport) -> Iterator[Text]:
     """Step with its spread, MFU with what is usual, overhead, and when it ends or how long it took."""
     a, t = run.analysis, run.analysis.throughput
     no_step_seen = a.costs.how.get("step_s") == MODELLED
     if a.costs.step_known and len(a.run.iterations):
-        note = None
         low, high = a.step_spread_s or (0.0, 0.0)
-        if f"{low:.3g}" != f"{high:.3g}":  # as they are said
-            note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
+        step: tuple[Message, ...] = (time(a.costs.step_s.mid),)
         if no_step_seen:
-            yield _figure(Message("Step"), time_range(a.costs.step_s), HOW[MODELLED])
-        else:
-            yield _figure(Message("Step"), time(a.costs.step_s.mid), note)
+            step = (time_range(a.costs.step_s), HOW[MODELLED])
+        elif f"{low:.3g}" != f"{high:.3g}":  # as they are said
+            note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
+            step = (*step, note)
+        yield Text(step, label=Message("Step"))
     if t.mfu is not None and t.possible and t.gpu is not None:
         facts: dict[str, Any] = {"gpu": t.gpu.name, "normal": t.normal_mfu}
         note = Message("of the {gpu:word}", facts)
@@ -198,31 +194,29 @@ def figures(run: RunReport) -> Iterator[Text]:
                 note = Message(
                     "of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is for an A100", facts
                 )
-        yield _figure(Message("MFU"), Message("{share:pct}", {"share": t.mfu}), note)
+        yield Text((Message("{share:pct}", {"share": t.mfu}), note), label=Message("MFU"))
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
-        yield _figure(Message("Speed"), Message("{rate:rate}", {"rate": t.tokens_per_s}))
+        yield Text((Message("{rate:rate}", {"rate": t.tokens_per_s}),), label=Message("Speed"))
     other = 1 - share_of(a, "step")
     shown = a.shows_parts or other >= SMALL_SHARE
     if a.costs.step_known and not no_step_seen and a.goodput.wall_s > 0 and shown:
         share = Message("{share:pct}") if a.shows_parts else Message("≥ {share:pct}")
         note = Message("of the time is not spent on training steps")
-        yield _figure(Message("Overhead"), share._replace(params={"share": other}), note)
+        yield Text((share._replace(params={"share": other}), note), label=Message("Overhead"))
     if a.goodput.iterations:
         facts = {"wall": a.goodput.wall_s, "count": a.goodput.iterations}
         note = Message("for {count:n} iteration", facts, "for {count:n} iterations", a.goodput.iterations)
-        yield _figure(Message("Took"), time(a.goodput.wall_s), note)
-    left = a.forecast.remaining_s
-    if left is None or a.forecast.done:
-        thousand = a.forecast.per_thousand_s
-        goes_on = not a.forecast.done and run.verdict.status not in ENDED
-        if goes_on and thousand is not None and a.costs.step_known:
-            more = {"thousand": thousand, "count": 1000}
-            yield _figure(Message("Ahead"), time_range(thousand), Message("for {count:n} more iterations", more))
-    elif run.ends_s is None:
-        yield _figure(Message("Left"), time_range(left), Message("(once it runs again)"))
-    else:
-        ends = Message("(ends about {ends:clock})", {"ends": run.ends_s.mid})
-        yield _figure(Message("Left"), time_range(left), ends if CLOCK_S.holds(run.ends_s.mid) else None)
+        yield Text((time(a.goodput.wall_s), note), label=Message("Took"))
+    left, thousand = a.forecast.remaining_s, a.forecast.per_thousand_s
+    if left is not None and not a.forecast.done:
+        note = Message("(once it runs again)")
+        if run.ends_s is not None:
+            note = Message("(ends about {ends:clock})", {"ends": run.ends_s.mid})
+        sayable = run.ends_s is None or CLOCK_S.holds(run.ends_s.mid)
+        yield Text((time_range(left), note) if sayable else (time_range(left),), label=Message("Left"))
+    elif not a.forecast.done and run.verdict.status not in ENDED and thousand is not None and a.costs.step_known:
+        note = Message("for {count:n} more iterations", {"thousand": thousand, "count": 1000})
+        yield Text((time_range(thousand), note), label=Message("Ahead"))
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------
@@ -232,29 +226,24 @@ def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
     """`short` is for a line with a label in front, otherwise whole sentences."""
     if not len(a.run.iterations):
         return (Message("Nothing is measured yet."),)
-    said = [*_token_rates(a, short=short), *_compute(a, short=short)]
+    rates = {"normal": a.throughput.tokens_per_s, "overall": a.throughput.effective_tokens_per_s}
+    normal, overall = (rate is not None and math.isfinite(rate) for rate in rates.values())
+    said = []
+    if normal and overall and short:
+        said.append(Message("{normal:rate} ({overall:rate} overall).", rates))
+    elif normal and overall:
+        said.append(Message("The normal iterations process {normal:rate}. Overall it is {overall:rate}.", rates))
+    elif overall and short:
+        said.append(Message("{overall:rate} overall.", rates))
+    elif overall:
+        said.append(Message("Overall the run processes {overall:rate}.", rates))
+    said += _compute(a, short=short)
     if short and any(finding.code == "speed_is_normal" for finding in a.findings):
         said.append(Message("That is normal for this card."))  # slower is a warning of its own
     unknown = Message(
         "The log does not show how many tokens an iteration has: add --set tokens_per_iter=… for tokens per second."
     )
     return tuple(said) or (unknown,)
-
-
-def _token_rates(a: Analysis, *, short: bool) -> Iterator[Message]:
-    rates = {"normal": a.throughput.tokens_per_s, "overall": a.throughput.effective_tokens_per_s}
-    normal, overall = (rate is not None and math.isfinite(rate) for rate in rates.values())
-    if not overall:
-        return
-    if normal and short:
-        text = Message("{normal:rate} ({overall:rate} overall).")
-    elif normal:
-        text = Message("The normal iterations process {normal:rate}. Overall it is {overall:rate}.")
-    elif short:
-        text = Message("{overall:rate} overall.")
-    else:
-        text = Message("Overall the run processes {overall:rate}.")
-    yield text._replace(params=rates)
 
 
 def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
@@ -363,36 +352,24 @@ _REASONS = {
 # --- slow iterations --------------------------------------------------------------------------------------------
 
 
-class SlowRow(NamedTuple):
-    """A slow iteration, and what it includes."""
-
-    iteration: int
-    time_s: float
-    mark: str
-    holds: Message
-
-
-def slow_rows(a: Analysis, most: int) -> tuple[tuple[SlowRow, ...], int]:
+def slow_rows(a: Analysis, most: int) -> tuple[list[int], int]:
     """The slow iterations in order, and how many were left out: the first ones and the slowest stay."""
     if not a.costs.step_known:
-        return (), 0  # no normal iteration: nothing divides them into parts
+        return [], 0  # no normal iteration: nothing divides them into parts
     slow = np.flatnonzero(~a.phases.of(Phase.STEP))
     kept = slow
     if len(slow) > most:
         head, rest = slow[: most - most // 3], slow[most - most // 3 :]
         worst = rest[np.argsort(-a.run.iterations.time_s[rest], kind="stable")[: most // 3]]
         kept = np.sort(np.concatenate((head, worst)))
-    return tuple(slow_row(a, row) for row in kept.tolist()), len(slow) - len(kept)
+    return kept.tolist(), len(slow) - len(kept)
 
 
-def slow_row(a: Analysis, row: int) -> SlowRow:
+def slow_row(a: Analysis, row: int) -> tuple[Message, Message, Message]:
+    """A slow iteration, its time, and what it includes."""
     parts = [_HOLDS[part]._replace(params={"time": seconds}) for part, seconds in slow_parts(a, row).items()]
-    return SlowRow(
-        iteration=int(a.run.iterations.number[row]),
-        time_s=float(a.run.iterations.time_s[row]),
-        mark=next(mark for mark, phases in MARKS.items() if a.phases.phase[row] in phases),
-        holds=Message("{parts:sum}", {"parts": parts}),
-    )
+    number, seconds = int(a.run.iterations.number[row]), float(a.run.iterations.time_s[row])
+    return count(number), time(seconds), Message("{parts:sum}", {"parts": parts})
 
 
 _HOLDS = {

@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stepwatch.answers import ExplainRequest, NoSuchRun, cards, is_log, pasted
-from stepwatch.answers.from_logs import compare, explain
+from stepwatch.answers import cards, is_log, pasted
+from stepwatch.answers.from_logs import ExplainRequest, compare, explain
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
-from stepwatch.errors import StepwatchError, TooLarge, UsageError
+from stepwatch.errors import NoSuchRun, StepwatchError, TooLarge, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, COMPARED, OPTIONS

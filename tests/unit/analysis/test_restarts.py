@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.sources import from_text
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.builders import Truth, a_log
 
-from stepwatch.answers import ExplainRequest, NoSuchRun, pasted, shown
-from stepwatch.answers.from_logs import compare, explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import ExplainRequest, compare, explain, shown
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
-from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
+from stepwatch.errors import NoIterations, NoSuchRun, NothingRead, UnreadableInput
 from stepwatch.i18n import say
 
 LOG = a_log(Truth(max_iters=1000, step_s=0.2))
@@ -41,7 +41,7 @@ def test_a_log_alone_that_cannot_be_read_is_the_error(tmp_path: Path) -> None:
 def test_a_bad_log_among_several_is_a_notice(log: str, tmp_path: Path) -> None:
     report = explain(ExplainRequest(logs=(log, str(tmp_path / "nowhere.log"))))
     assert len(report.runs) == 1
-    assert report.is_incomplete
+    assert [notice.is_failure for notice in report.notices] == [True]
     assert [say(notice.what) for notice in report.notices] == ["there is no file “nowhere.log”"]
 
 
@@ -64,7 +64,7 @@ def test_files_that_are_no_logs_do_not_make_a_report_incomplete(log: str) -> Non
     report = explain(ExplainRequest(logs=(str(place),)))
     assert report.directory
     assert [say(notice.what) for notice in report.notices] == ["1 other file is not a log"]
-    assert not report.is_incomplete
+    assert not any(notice.is_failure for notice in report.notices)
 
 
 def test_the_user_wins_over_the_log_and_the_log_over_the_config() -> None:

@@ -12,8 +12,8 @@ from tests.builders import Saves, Truth, a_log
 
 import stepwatch
 from stepwatch.analysis.phases import Phase
-from stepwatch.answers import ExplainRequest, pasted
-from stepwatch.answers.from_logs import MOST_EXCERPTS, explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import MOST_EXCERPTS, ExplainRequest, explain
 from stepwatch.report import Excerpts, Report
 
 NOW_S = 1.8e9

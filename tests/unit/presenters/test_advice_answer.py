@@ -77,13 +77,17 @@ def test_the_headline_tells_how_much_shorter_the_run_becomes() -> None:
 
 
 def test_nothing_worth_changing_is_said_with_the_reason() -> None:
-    assert "Nothing" in sentences.headline(NOTHING).key
-    assert len(sentences.nothing(NOTHING)) == 1
-    assert sentences.nothing(LONG_LOG) == ()
+    said, why = sentences.nothing(NOTHING)
+    assert "Nothing" in said.key
+    for form in (on_terminal, as_note):
+        assert "no change found saves" in form(AdviceReport(advice=NOTHING))
+        assert "no change found saves" not in form(AdviceReport(advice=LONG_LOG))
+    assert 0 <= why.params["share"] < 1
 
 
 def test_a_log_that_shows_too_little_is_said_to() -> None:
-    assert "too little" in sentences.headline(None).key
+    (said,) = sentences.nothing(None)
+    assert "too little" in said.key
     for form in (on_terminal, as_note):
         assert "too little" in form(AdviceReport())
     assert document(AdviceReport())["advice"] == []

@@ -8,8 +8,8 @@ import pytest
 from tools import ROOT
 from tools.catalogues import extracted
 
-from stepwatch.answers import ExplainRequest, pasted
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers import pasted
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.i18n import LANGUAGES
 from stepwatch.messages import Message

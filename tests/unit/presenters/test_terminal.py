@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from stepwatch.answers import ExplainRequest, cards
-from stepwatch.answers.from_logs import compare, explain
+from stepwatch.answers import cards
+from stepwatch.answers.from_logs import ExplainRequest, compare, explain
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message

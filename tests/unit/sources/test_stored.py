@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from tests.builders import Truth, a_log
 
-from stepwatch.answers import ExplainRequest
-from stepwatch.answers.from_logs import explain
+from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.errors import NoIterations, TooLarge
 from stepwatch.presenters import View, render
 from stepwatch.readers import detect, read, records

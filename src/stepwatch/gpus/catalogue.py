@@ -131,15 +131,6 @@ class Gpu:
 CPU = Gpu(name="cpu", vendor="", segment="cpu")
 
 
-@cache
-def gpus() -> tuple[Gpu, ...]:
-    """Every card that we know, in the order of the catalogue."""
-    with open(os.path.join(os.path.dirname(__file__), "catalogue.tsv"), encoding="utf-8") as stream:
-        header, *lines = stream.read().splitlines()
-    columns = header.split("\t")
-    return tuple(_gpu(dict(zip(columns, line.split("\t"), strict=True))) for line in lines)
-
-
 # Figures of a card by their columns in the table, and the units that these have.
 _FIGURES = {
     "boost_hz": ("boost_mhz", MEGA),
@@ -152,26 +143,35 @@ _FIGURES = {
 }
 
 
-def _gpu(row: dict[str, str]) -> Gpu:
-    # AMD's gfx names are kept in the data file but are no compute capability.
-    capability = re.fullmatch(r"(\d+)\.(\d+)", row["compute_capability"])
-    watts = row["tdp_w"]  # laptop makers choose within a range such as 35-115; the peaks are of its upper end
-    figures: dict[str, Any] = {
-        name: float(row[column]) * unit if row[column] else None for name, (column, unit) in _FIGURES.items()
-    }
-    return Gpu(
-        name=row["name"],
-        aliases=tuple(row["aliases"].split("; ")) if row["aliases"] else (),
-        vendor=row["vendor"],
-        segment=row["segment"],
-        architecture=row["architecture"],
-        compute_capability=(int(capability[1]), int(capability[2])) if capability else None,
-        sm_count=int(row["sm_count"]) if row["sm_count"] else None,
-        link=row["link"] or None,
-        pcie=row["pcie"] or None,
-        tdp_w=float(watts.rpartition("-")[2]) if watts else None,
-        has_bf16=row["bf16_hw"] == "yes",
-        confidence=cast(Confidence, row["confidence"]),
-        sources=row["sources"],
-        **figures,
-    )
+@cache
+def gpus() -> tuple[Gpu, ...]:
+    """Every card that we know, in the order of the catalogue."""
+    with open(os.path.join(os.path.dirname(__file__), "catalogue.tsv"), encoding="utf-8") as stream:
+        header, *lines = (line.split("\t") for line in stream.read().splitlines())
+    found = []
+    for line in lines:
+        row = dict(zip(header, line, strict=True))
+        # AMD's gfx names are kept in the data file but are no compute capability.
+        capability = re.fullmatch(r"(\d+)\.(\d+)", row["compute_capability"])
+        watts = row["tdp_w"]  # laptop makers choose within a range such as 35-115; the peaks are of its upper end
+        figures: dict[str, Any] = {
+            name: float(row[column]) * unit if row[column] else None for name, (column, unit) in _FIGURES.items()
+        }
+        card = Gpu(
+            name=row["name"],
+            aliases=tuple(row["aliases"].split("; ")) if row["aliases"] else (),
+            vendor=row["vendor"],
+            segment=row["segment"],
+            architecture=row["architecture"],
+            compute_capability=(int(capability[1]), int(capability[2])) if capability else None,
+            sm_count=int(row["sm_count"]) if row["sm_count"] else None,
+            link=row["link"] or None,
+            pcie=row["pcie"] or None,
+            tdp_w=float(watts.rpartition("-")[2]) if watts else None,
+            has_bf16=row["bf16_hw"] == "yes",
+            confidence=cast(Confidence, row["confidence"]),
+            sources=row["sources"],
+            **figures,
+        )
+        found.append(card)
+    return tuple(found)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gettext
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import cache
 from string import Formatter
@@ -17,21 +16,24 @@ from stepwatch.i18n import numbers
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 
-__all__ = ["LANGUAGES", "calling_them_epochs", "joined", "language_from_environment", "say", "say_all"]
+__all__ = ["EPOCHS", "LANGUAGES", "joined", "language_from_environment", "say", "say_all"]
 
 LANGUAGES = tuple(TABLE)
-_CATALOGUES = os.path.join(os.path.dirname(__file__), "locales")
+_PLACE = os.path.join(os.path.dirname(__file__), "locales")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _BEFORE_NO_SPACE, _AFTER_NO_SPACE = "。，、：；？）」", "（「"
 _HAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _PLACEHOLDER = re.compile(r"(\{[^}]*\})")
-_EPOCHS = ContextVar("epochs", default=False)
+_catalogue = cache(gettext.translation)
+EPOCHS = ContextVar("epochs", default=False)
+"""Whether what is called an iteration elsewhere is called an epoch: where a log shows nothing smaller."""
 _OF_EPOCHS = {"Step": Message("Epoch"), "Training step": Message("Training epoch")}
 
 
 def say(message: Message, language: str = "en") -> str:
     """The message as text in a language."""
-    catalogue, epochs = _catalogue(language), _EPOCHS.get()
+    catalogue = _catalogue("stepwatch", _PLACE, (language,), fallback=True)  # English is the key, and has none
+    epochs = EPOCHS.get()
     if epochs and message.key in _OF_EPOCHS:
         message = _OF_EPOCHS[message.key]
     if message.many is not None and message.n is not None:
@@ -78,16 +80,6 @@ def joined(texts: Iterable[str]) -> str:
     return line
 
 
-@contextmanager
-def calling_them_epochs(epochs: bool) -> Iterator[None]:
-    """Meanwhile what is called an iteration elsewhere is called an epoch, where a log shows nothing smaller."""
-    before = _EPOCHS.set(epochs)
-    try:
-        yield
-    finally:
-        _EPOCHS.reset(before)
-
-
 def language_from_environment(environment: dict[str, str] | os._Environ[str] = os.environ) -> str:
     """The first language of the usual variables that we speak; English otherwise."""
     for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
@@ -96,13 +88,6 @@ def language_from_environment(environment: dict[str, str] | os._Environ[str] = o
             if code in LANGUAGES and (len(part) == 2 or not part[2:3].isalpha()):
                 return code
     return "en"
-
-
-@cache
-def _catalogue(language: str) -> gettext.NullTranslations:
-    if language == "en":
-        return gettext.NullTranslations()
-    return gettext.translation("stepwatch", _CATALOGUES, [language])
 
 
 class _Spoken(NamedTuple):

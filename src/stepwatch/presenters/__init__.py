@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from stepwatch.errors import InputError
 from stepwatch.gpus import Gpu
-from stepwatch.i18n import calling_them_epochs, clean, say
+from stepwatch.i18n import EPOCHS, clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Document, Headline, without_commands
 from stepwatch.report import AdviceReport, PlanReport, Report
@@ -107,7 +108,7 @@ def document_of(answer: Answer, view: View | None = None) -> Document:
 def render(answer: Answer, form: str, language: str, view: View | None = None) -> str | bytes:
     """The answer as terminal, md, json, html or png; a picture is bytes."""
     if form == "png":
-        with calling_them_epochs(_counts_epochs(answer)):
+        with _in_words_for(answer):
             return _picture(answer, (view or View()).chart, language)
     return "".join(text_of(answer, form, language, view))
 
@@ -115,7 +116,7 @@ def render(answer: Answer, form: str, language: str, view: View | None = None) -
 def text_of(answer: Answer, form: str, language: str, view: View | None = None) -> Iterable[str]:
     """The answer in any form but a picture. JSON, which may be much longer than the log, comes in pieces."""
     view = view or View()
-    with calling_them_epochs(_counts_epochs(answer)):
+    with _in_words_for(answer):
         if form == "json":
             from stepwatch.presenters.json_forms import as_json
 
@@ -134,9 +135,15 @@ def text_of(answer: Answer, form: str, language: str, view: View | None = None) 
         return (on_terminal(document, language, whole=view.full or view.why, colour=view.colour),)
 
 
-def _counts_epochs(answer: Answer) -> bool:
-    """Whether a log shows nothing smaller than an epoch."""
-    return isinstance(answer, Report) and all(run.analysis.run.traits.counts_epochs for run in answer.runs)
+@contextmanager
+def _in_words_for(answer: Answer) -> Iterator[None]:
+    """Meanwhile iterations are called epochs, where a log shows nothing smaller."""
+    logged = answer.runs if isinstance(answer, Report) else ()
+    before = EPOCHS.set(bool(logged) and all(run.analysis.run.traits.counts_epochs for run in logged))
+    try:
+        yield
+    finally:
+        EPOCHS.reset(before)
 
 
 def page_body(answer: Answer, language: str) -> Body:
@@ -144,7 +151,7 @@ def page_body(answer: Answer, language: str) -> Body:
     from stepwatch.presenters.html import body_of
     from stepwatch.presenters.page_wording import on_page
 
-    with calling_them_epochs(_counts_epochs(answer)):
+    with _in_words_for(answer):
         return body_of(without_commands(document_of(answer)), language, reword=on_page)
 
 
@@ -152,7 +159,7 @@ def page_fragment(answer: Answer, language: str) -> str:
     """The answer for a page that is not ours, such as a notebook's: without script, and its style ends with it."""
     from stepwatch.presenters.html import as_fragment
 
-    with calling_them_epochs(_counts_epochs(answer)):
+    with _in_words_for(answer):
         return as_fragment(document_of(answer), language)
 
 

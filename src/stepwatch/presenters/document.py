@@ -245,8 +245,22 @@ def all_blocks(part: Document | Section) -> Iterator[Block]:
 
 def sections(*found: Section) -> tuple[Section, ...]:
     """Without blocks that hold nothing, and without sections of which nothing is left."""
-    kept = (section._replace(blocks=tuple(filter(_holds_anything, section.blocks))) for section in found)
-    return tuple(section for section in kept if section.blocks or section.sections)
+    kept = []
+    for section in found:
+        blocks = []
+        for block in section.blocks:
+            match block:
+                case Text(messages=(), brief=()) | Table(rows=()) | Bullets(items=()) | Labelled(items=()):
+                    pass
+                case Code(text="") | Command(arguments=()):
+                    pass
+                case Shares() if not any(part.share > 0 for part in block.parts):
+                    pass
+                case _:
+                    blocks.append(block)
+        if blocks or section.sections:
+            kept.append(section._replace(blocks=tuple(blocks)))
+    return tuple(kept)
 
 
 def without_commands(document: Document) -> Document:
@@ -257,21 +271,6 @@ def without_commands(document: Document) -> Document:
 def _without_commands(section: Section) -> Section:
     blocks = tuple(block for block in section.blocks if not isinstance(block, Command))
     return section._replace(blocks=blocks, sections=tuple(map(_without_commands, section.sections)))
-
-
-def _holds_anything(block: Block) -> bool:
-    match block:
-        case Text():
-            return bool(block.messages or block.brief)
-        case Table():
-            return bool(block.rows)
-        case Bullets() | Labelled():
-            return bool(block.items)
-        case Shares():
-            return any(part.share > 0 for part in block.parts)
-        case Code(text=content) | Command(arguments=content):
-            return bool(content)
-    return True
 
 
 def texts(messages: Iterable[Message | None], kind: str = "", priority: int | None = None) -> tuple[Text, ...]:

@@ -139,9 +139,11 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence
     for row in [head, *rows] if any(head.cells) else rows:
         parts = []
         for text, width in zip(row.cells, widths, strict=True):
-            # A figure leaves its unit only where they do not fit on one line.
-            whole = held(text) if longest_word(held(text)) <= width else text
-            parts.append(wrapped(whole, width, cut_words=False))
+            if cell_width(text) <= width:
+                parts.append([text.replace("\u00a0", " ")])
+            else:  # a figure leaves its unit only where they do not fit on one line
+                whole = held(text) if longest_word(held(text)) <= width else text
+                parts.append(wrapped(whole, width, cut_words=False))
         for number in range(max(map(len, parts))):
             line: Line = []
             for place, (column, pieces, width) in enumerate(zip(columns, parts, widths, strict=True)):

@@ -76,9 +76,15 @@ class TerminalWriter:
 
     def screen(self, document: doc.Document) -> list[Line]:
         """Whole blocks in order, the most important ones as long as there is room."""
-        items = _in_screen_order(_candidates(document))
+        items = list(_candidates(document))
         if not items:
             return self.whole(document)
+        rows = [place for place, item in enumerate(items) if item.group == "row"]
+        remarks = [place for place, item in enumerate(items) if item.group == "remark"]
+        if rows and remarks:  # these together, behind the labelled rows, the most pressing first
+            begin = max(remarks[0], rows[-1] + 1)
+            before, after = ([i for i in part if i.group != "remark"] for part in (items[:begin], items[begin:]))
+            items = [*before, *sorted((items[place] for place in remarks), key=lambda item: item.priority), *after]
         self._lay_out(items)
         limited = any(item.priority != doc.Priority.ALWAYS for item in items)
         always = sum(len(item.lines) for item in items if item.priority == doc.Priority.ALWAYS)
@@ -325,19 +331,6 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
     for section in part.sections:
         if not section.below and not section.asked:
             yield from _candidates(section)
-
-
-def _in_screen_order(candidates: Iterable[_Item]) -> list[_Item]:
-    """As in the document, but for remarks: together, behind the labelled rows, the most pressing first."""
-    items = list(candidates)
-    last = max((place for place, item in enumerate(items) if item.group == "row"), default=None)
-    if last is None:
-        return items
-    first = next((place for place, item in enumerate(items) if item.group == "remark"), 0)
-    begin = max(first, last + 1)
-    remarks = sorted((item for item in items if item.group == "remark"), key=lambda item: item.priority)
-    before, after = ([i for i in part if i.group != "remark"] for part in (items[:begin], items[begin:]))
-    return [*before, *remarks, *after]
 
 
 def _gaps(items: list[_Item]) -> list[int]:

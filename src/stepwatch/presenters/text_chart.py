@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,11 +22,8 @@ _APART = math.log(2.0)  # noise stays below it, and no row holds steps and what 
 # --- the times of a run -----------------------------------------------------------------------------------------
 
 
-class _Cell(NamedTuple):
-    mark: str
-    column: int
-    time: float
-    """Its logarithm."""
+_Cell = tuple[str, int, float]
+"""A mark, its column, and the logarithm of its time."""
 
 
 def text_chart(points: Points, language: str, width: int, height: int) -> list[Line]:
@@ -39,17 +35,17 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
         rows = _rows(cells, height)
         inside: list[list[_Cell]] = [[] for _ in rows]
         for cell in cells:
-            inside[sum(cell.time >= low for low, _ in rows[1:])].append(cell)
-        middles = (math.exp(median(np.array([cell.time for cell in row]))) if row else None for row in inside)
+            inside[sum(cell[2] >= low for low, _ in rows[1:])].append(cell)
+        middles = (math.exp(median(np.array([log for *_, log in row]))) if row else None for row in inside)
         labels = [say(time(middle), language) if middle is not None else "" for middle in middles]
         margin = max(map(cell_width, labels)) + 1
     lines: list[Line] = []
     for label, (low, high), found in reversed(list(zip(labels, rows, inside, strict=True))):
         marks = [" "] * columns
-        for cell in found:  # the later ones over the others
-            level = (cell.time - low) / (high - low)
+        for mark, column, log in found:  # the later ones over the others
+            level = (log - low) / (high - low)
             dot = _DOTS[min(max(int(level * len(_DOTS)), 0), len(_DOTS) - 1)]
-            marks[cell.column] = dot if cell.mark == STEP else cell.mark
+            marks[column] = dot if mark == STEP else mark
         room = max(width - margin - 1, 0)
         styled = [(mark, MARK_STYLES.get(mark, "")) for mark in marks[:room]]
         lines.append([(cut(padded(label, margin - 1, "right") + " │", width), "dim"), *styled])
@@ -58,7 +54,7 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
     free = columns - cell_width("".join(ends) + name) - 6
     left, right = max(free // 2, 1), max(free - free // 2, 1)
     axis = f"{'':{margin}}└ {ends[0]} {'─' * left} {name} {'─' * right} {ends[1]}"
-    present = {STEP, *(cell.mark for cell in cells)}
+    present = {STEP, *(mark for mark, *_ in cells)}
     legend = ((mark, say(meaning, language)) for mark, meaning in points.legend.items() if mark in present)
     return [*lines, [(cut(axis, width), "dim")], *_legend(legend, width)]
 
@@ -67,22 +63,22 @@ def _cells(points: Points, columns: int) -> list[_Cell]:
     """Per column the middle of its steps, and the marks in the order of `points`."""
     numbers = points.number
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
-    cells = []
+    cells: list[_Cell] = []
     for mark, rows in points.marks.items():
         column = np.clip((numbers[rows] - numbers[0]) * (columns - 1) // span, 0, columns - 1)
         times = np.log(np.maximum(points.time_s[rows], 1e-6))
         if mark != STEP:
-            cells += [_Cell(mark, *place) for place in zip(column.tolist(), times.tolist(), strict=True)]
+            cells += [(mark, *place) for place in zip(column.tolist(), times.tolist(), strict=True)]
             continue
         for begin, end in pairwise([*np.flatnonzero(np.diff(column, prepend=-1)).tolist(), len(rows)]):
-            cells.append(_Cell(mark, int(column[begin]), median(times[begin:end])))
+            cells.append((mark, int(column[begin]), median(times[begin:end])))
     return cells
 
 
 def _rows(cells: Sequence[_Cell], height: int) -> list[tuple[float, float]]:
     """The times of each line from the bottom up: a logarithmic scale without its widest gaps, cut above the steps."""
-    times = sorted(cell.time for cell in cells)
-    steps = max((cell.time for cell in cells if cell.mark == STEP), default=times[-1])
+    times = sorted(log for *_, log in cells)
+    steps = max((log for mark, _, log in cells if mark == STEP), default=times[-1])
     gaps = {above: above - below for below, above in pairwise(times) if above - below > _APART}
     slow = next((time for time in times if time > steps + _APART), None)
     if slow is not None:

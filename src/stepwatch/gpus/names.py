@@ -49,6 +49,10 @@ _RANKS = frozenset(
     | {"laptop", "mobile", "notebook", "maxq", "mig", "vgpu"}
 )
 
+_BRANDS = frozenset(
+    {"nvidia", "amd", "intel", "apple", "google", "geforce", "desktop", "tesla", "instinct", "radeon", "data", "center"}
+    | {"arc", "mps", "maxwell", "pascal", "volta", "turing", "ampere", "lovelace", "hopper", "blackwell"}
+)
 _BRAND_WORDS = {
     ("NVIDIA", "geforce"): ("geforce", "desktop"),
     ("NVIDIA", "laptop"): ("geforce",),
@@ -207,7 +211,7 @@ def _read(name: str) -> Label:
     if "maxq" in tokens and not any("pro" in token for token in tokens):
         tokens.append("laptop")  # "RTX 3080 with Max-Q Design"; only the RTX PRO has a Max-Q desktop card
         tokens = [token for token in tokens if token != "maxq"]
-    words = frozenset(token for token in tokens if token in _all_words())
+    words = _BRANDS.intersection(tokens)
     forms = frozenset(token for token in tokens if _FORM.fullmatch(token))
     identity = [token for token in tokens if token not in words and token not in forms and token not in _TRAILING]
     key = ""  # `rtx 4070 ti` and `rtx4070ti` are one; digits never run together, or `L4 0` would be an L40
@@ -222,7 +226,7 @@ def _telling_part(aside: re.Match[str]) -> str:
     text = aside[1]
     sizes = [found[0] for pattern in (_MEMORY, _CORES) for found in pattern.finditer(text)]
     tokens = _TOKEN.findall(text)
-    return " ".join([" ", *sizes, *(t for t in tokens if t in _RANKS or t in _all_words() or _FORM.fullmatch(t))])
+    return " ".join([" ", *sizes, *(t for t in tokens if t in _RANKS or t in _BRANDS or _FORM.fullmatch(t))])
 
 
 def _choose(cards: list[_Card], vram_bytes: float | None, sm_count: int | None) -> Gpu:
@@ -251,25 +255,19 @@ def _cards() -> tuple[_Card, ...]:
             gpu=gpu,
             labels=labels,
             keys=tuple(dict.fromkeys(key for each in spelt for key in (each, each.replace("super", "s")))),
-            words=_words(gpu),
+            # What says nothing more about this card, and would be wrong about another.
+            words=_BRANDS.intersection(
+                (
+                    gpu.vendor.lower(),
+                    *_BRAND_WORDS.get((gpu.vendor, gpu.segment), ()),
+                    *(gpu.architecture or "").lower().split(),
+                )
+            ),
             forms=frozenset(forms | {"sxm" for form in forms if form.startswith("sxm")}),
             memories_gb=frozenset(memories | ({round(gpu.vram_bytes / GIB)} if gpu.vram_bytes else set())),
         )
         cards.append(card)
     return tuple(cards)
-
-
-def _words(gpu: Gpu) -> frozenset[str]:
-    """Brand words that say nothing more about this card, and would be wrong about another."""
-    words = {gpu.vendor.lower(), *_BRAND_WORDS.get((gpu.vendor, gpu.segment), ())}
-    if gpu.vendor == "NVIDIA":
-        words.update((gpu.architecture or "").lower().split())
-    return frozenset(words.difference(_TRAILING))
-
-
-@cache
-def _all_words() -> frozenset[str]:
-    return frozenset(word for gpu in gpus() for word in _words(gpu))
 
 
 def _unknown(name: str, label: Label) -> UnknownGpu:

@@ -69,13 +69,16 @@ class View(NamedTuple):
     """None: as standard output can take it. False for an answer that goes into a file."""
 
 
-def document_of(answer: Answer, view: View | None = None) -> Document:
-    """What is said, in which order and how urgently; the same for every form. Loads only what this answer needs."""
+def document_of(answer: Answer, view: View | None = None, *, brief: bool = False) -> Document:
+    """What is said, in which order and how urgently; the same for every form. Loads only what this answer needs.
+
+    `brief` is for the first screen of a terminal: what it never shows may be missing.
+    """
     view = view or View()
     if isinstance(answer, Report):
         from stepwatch.presenters.run_answer import report_document
 
-        return report_document(answer, full=view.full, with_lines=view.with_lines, typed=view.typed)
+        return report_document(answer, full=view.full, with_lines=view.with_lines, typed=view.typed, brief=brief)
     if isinstance(answer, PlanReport):
         from stepwatch.presenters.plan_answer import plan_document
 
@@ -121,7 +124,8 @@ def text_of(answer: Answer, form: str, language: str, view: View | None = None) 
             from stepwatch.presenters.json_forms import as_json
 
             return as_json(answer, language, iterations=view.iterations, with_lines=view.with_lines)
-        document = document_of(answer, view)
+        whole = form != "terminal" or view.full or view.why
+        document = document_of(answer, view, brief=not whole)
         if form == "md":
             from stepwatch.presenters.markdown import as_markdown
 
@@ -132,7 +136,7 @@ def text_of(answer: Answer, form: str, language: str, view: View | None = None) 
             return (as_page(document, language),)
         from stepwatch.presenters.terminal import on_terminal
 
-        return (on_terminal(document, language, whole=view.full or view.why, colour=view.colour),)
+        return (on_terminal(document, language, whole=whole, colour=view.colour),)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted_path
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import sections, texts, time_range
+from stepwatch.presenters.document import sections, texts, time
 from stepwatch.settings import Origin, Value
 from stepwatch.units import Interval
 
@@ -87,8 +87,8 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
     if settings["max_iters"].origin is Origin.FORMAT_DEFAULT:
         iterations = Message("for the {count:n} iterations of nanoGPT's default run", length)
     takes = (
-        doc.Text((time_range(plan.estimate.step_s),), label=Message("Training step")),
-        doc.Text((time_range(plan.total_s), iterations), label=Message("Whole run")),
+        doc.Text((time(plan.estimate.step_s),), label=Message("Training step")),
+        doc.Text((time(plan.total_s), iterations), label=Message("Whole run")),
     )
     from stepwatch.presenters.plan_sentences import speed  # no log needs it
 
@@ -232,7 +232,7 @@ def before_after(advised: AdviceList) -> Iterator[tuple[Message, Message, Messag
         (Message("Whole run"), before.total_s, after.total_s),
     ):
         if now.high > 0 or then.high > 0:
-            yield name, time_range(now), time_range(then)
+            yield name, time(now), time(then)
     if advised.vram_before is not None and advised.vram_after is not None:
         yield Message("Video memory"), _size(advised.vram_before), _size(advised.vram_after)
 

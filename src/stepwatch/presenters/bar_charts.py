@@ -13,7 +13,7 @@ from stepwatch.estimator.plan import Plan
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
-from stepwatch.presenters.document import Table, time, time_range, word
+from stepwatch.presenters.document import Table, time, word
 from stepwatch.presenters.plan_sentences import parts
 from stepwatch.presenters.run_sentences import PART_NAMES, PartRow, part_rows, share_text
 from stepwatch.presenters.screen import held
@@ -34,7 +34,7 @@ class Bar(NamedTuple):
 
 def plan_parts(plan: Plan, language: str) -> Plot:
     bars = [
-        Bar(part.code, part.name, part.total_s, time_range(part.total_s), vega.PART_COLOURS[part.code])
+        Bar(part.code, part.name, part.total_s, time(part.total_s), vega.PART_COLOURS[part.code])
         for part in parts(plan)
     ]
     about = Message("A thin line marks the range.")
@@ -60,12 +60,12 @@ def changes(advised: AdviceList | None, language: str) -> Plot | None:
     if advised is None or not any(advised.chosen):
         return None
     now = Interval.exactly(advised.before.total_s.mid)
-    bars = [Bar("now", Message("As it is"), now, time_range(now), vega.SLATE)]
+    bars = [Bar("now", Message("As it is"), now, time(now), vega.SLATE)]
     found = zip(advised.advice, advised.together_s, advised.chosen, strict=True)
     for number, (advice, saved, chosen) in enumerate(found, start=1):
         if chosen:
             left = Interval(*(max(now.mid - end, 0.0) for end in (saved.high, saved.mid, saved.low)))
-            bars.append(Bar(f"change-{number}", advice.what, left, time_range(left), vega.BLUE))
+            bars.append(Bar(f"change-{number}", advice.what, left, time(left), vega.BLUE))
     about = Message("Each change on top of those above it. A thin line marks the range of a total.")
     title = Message("What the changes give")
     return _bar_chart("changes", title, about, bars, Message("Change"), Message("Whole run"), language)

@@ -8,7 +8,7 @@ from stepwatch.analysis.comparison import Comparison
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
 from stepwatch.presenters import document as doc
-from stepwatch.presenters.document import sections, texts, time_range, word
+from stepwatch.presenters.document import sections, texts, time, word
 from stepwatch.presenters.run_sentences import PART_NAMES
 
 BADGES = {
@@ -134,7 +134,7 @@ def rows(c: Comparison) -> Iterator[tuple[Message | None, ...]]:
         if any(words):
             yield name, *(None if text is None else Message("{name:word}", {"name": text}) for text in words), None
     for part in c.parts:
-        costs = (None if cost is None else time_range(cost) for cost in (part.before, part.after))
+        costs = (None if cost is None else time(cost) for cost in (part.before, part.after))
         yield PART_NAMES[part.name], *costs, None if part.ratio is None else _ratio(part.ratio.mid)
     yield from _pair(Message("Speed"), Message("{value:rate}"), one.tokens_per_s, other.tokens_per_s)
     yield from _pair(Message("MFU"), Message("{value:pct}"), *(t.mfu if t.possible else None for t in (one, other)))

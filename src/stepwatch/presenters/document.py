@@ -290,12 +290,11 @@ def count(value: int) -> Message:
     return Message("{count:n}", {"count": value})
 
 
-def time(seconds: float) -> Message:
+def time(seconds: float | Interval) -> Message:
+    """In seconds: one, or the range that it is in."""
+    if isinstance(seconds, Interval):
+        return Message("{cost:range}", {"cost": seconds})
     return Message("{time:time}", {"time": seconds})
-
-
-def time_range(cost: Interval) -> Message:
-    return Message("{cost:range}", {"cost": cost})
 
 
 def text_and_code(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters import advice_answer
 from stepwatch.presenters import document as doc
 from stepwatch.presenters import plan_sentences as sentences
-from stepwatch.presenters.document import sections, texts, time_range
+from stepwatch.presenters.document import sections, texts, time
 
 if TYPE_CHECKING:
     from stepwatch.estimator.plan import Plan
@@ -64,7 +64,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
 
 def _figures(plan: Plan) -> Iterator[tuple[Message, Message]]:
     need = plan.estimate.vram_bytes
-    yield Message("Whole run"), time_range(plan.total_s)
-    yield Message("Training step"), time_range(plan.estimate.step_s)
+    yield Message("Whole run"), time(plan.total_s)
+    yield Message("Training step"), time(plan.estimate.step_s)
     yield Message("Speed"), Message("{rate:rate}", {"rate": plan.tokens_per_s.mid})
     yield Message("Memory"), Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})

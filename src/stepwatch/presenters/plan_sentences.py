@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwatch.gpus.catalogue import A100_FLOPS, GIB
 from stepwatch.messages import Message
-from stepwatch.presenters.document import Badge, Command, count, time, time_range, word
+from stepwatch.presenters.document import Badge, Command, count, time, word
 from stepwatch.settings import PRIVATE, Origin, Setting
 from stepwatch.units import TERA, Interval
 
@@ -150,8 +150,8 @@ def parts(plan: Plan) -> Iterator[PlanPart]:
 def part_rows(plan: Plan) -> Iterator[tuple[Message | None, ...]]:
     """Name, each, count and total; the whole run last."""
     for part in parts(plan):
-        yield part.name, time_range(part.each_s), part.times, time_range(part.total_s)
-    yield Message("Whole run"), None, None, time_range(plan.total_s)
+        yield part.name, time(part.each_s), part.times, time(part.total_s)
+    yield Message("Whole run"), None, None, time(plan.total_s)
 
 
 def last_iteration(plan: Plan) -> int:

@@ -9,7 +9,7 @@ from stepwatch.analysis.throughput import tokens_per_iteration
 from stepwatch.i18n import numbers, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
-from stepwatch.presenters.document import Table, count, time, time_range
+from stepwatch.presenters.document import Table, count, time
 from stepwatch.presenters.run_sentences import rows_between
 from stepwatch.presenters.thinning import stretches
 from stepwatch.presenters.vega import Plot, Spec, rounded
@@ -158,7 +158,7 @@ def forecast(a: Analysis, language: str) -> Plot | None:
     ]
     spec = vega.spec_of(language, {"elapsed": past, "ahead": band}, height=240, params=signals, layer=layers)
     about = (Message("The line is the time so far; the band is where it leads in nine of ten cases."),)
-    rows = ((count(f.last_iteration), time(now)), (count(end), time_range(whole)))
+    rows = ((count(f.last_iteration), time(now)), (count(end), time(whole)))
     since = Message("Time since the start")
     return vega.plot("forecast", since, about, spec, Table((Message("Iteration"), since), "rr", rows), language)
 

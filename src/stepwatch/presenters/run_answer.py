@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepwatch.analysis.findings import INFO, NOTICE, WARNING
+from stepwatch.analysis.phases import Phase
 from stepwatch.analysis.statistics import every_nth
 from stepwatch.i18n import clean
 from stepwatch.messages import Message
@@ -61,9 +62,12 @@ LEGEND = {
 
 
 def report_document(
-    report: Report, *, full: bool = False, with_lines: bool = False, typed: Typed | None = None
+    report: Report, *, full: bool = False, with_lines: bool = False, typed: Typed | None = None, brief: bool = False
 ) -> doc.Document:
-    """One run is the document; of several each is a section, after a table of them."""
+    """One run is the document; of several each is a section, after a table of them.
+
+    `brief` leaves out what no first screen shows.
+    """
     chosen = report.longest
     title = Message("Report on a training run")
     names = report.inputs or tuple(dict.fromkeys(a.run.source for a in report.analyses))
@@ -75,15 +79,18 @@ def report_document(
     )
     understood = understood_blocks(report.understood) if report.understood is not None else ()
     if report.count == 1 and not report.directory:
-        blocks, parts = _run(report, report.runs[0], full=full)
+        blocks, parts = _run(report, report.runs[0], full=full, brief=brief)
         return doc.Document(title, (*understood, *blocks), (*parts, *end), about=about)
     title = Message("Which runs have a problem")
     order = report.worst_first
     opened = set(order) if len(order) <= MOST_OPEN_RUNS else {order[0], chosen}
     runs = []
     for row in sorted(order, key=lambda row: row not in opened):
+        below = report.directory or row != chosen
+        if brief and below:
+            continue
         run = report.runs[row]
-        blocks, parts = _run(report, run, row + 1, full=full, drawn=row in opened)
+        blocks, parts = _run(report, run, row + 1, full=full, drawn=row in opened, brief=brief)
         heading = Message("Run {number:n}", {"number": row + 1})
         if report.directory or len(names) > 1:
             heading = Message("Run {number:n}: {source:word}", {"number": row + 1, "source": run.analysis.run.source})
@@ -93,7 +100,7 @@ def report_document(
                 heading,
                 blocks,
                 parts,
-                below=report.directory or row != chosen,
+                below=below,
                 folded=row not in opened,
                 anchor=overview_answer.anchor(row),
                 badge=BADGES[run.verdict.status],
@@ -104,18 +111,19 @@ def report_document(
 
 
 def _run(
-    report: Report, run: RunReport, number: int = 0, *, full: bool, drawn: bool = True
+    report: Report, run: RunReport, number: int = 0, *, full: bool, drawn: bool = True, brief: bool
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Section, ...]]:
     """What is said of one run, in order; `number` is 0 for the only one."""
-    a = run.analysis
-    rows, left_out = sentences.slow_rows(a, 30 if full else 12)  # rows
-    found = _findings(report, run, has_slow=bool(rows))
+    a, found = run.analysis, _findings(report, run)
     # With their number, and with so many points that those of all runs together are not too many.
     sharing = 1 if not number else MOST_OPEN_RUNS if drawn else 0
     charts = {
         name: doc.Chart(f"{name}-{number}" if number else name, run if sharing else None, sharing)
         for name in ("times", "anatomy", "throughput", "forecast", "machine", "changes", "parts")
     }
+    more: dict[str, tuple[doc.Block, ...]] = defaultdict(tuple)
+    if not brief:
+        more |= _below_the_screen(run, charts, full=full)
     lead: list[doc.Block] = [verdict_headline(run.verdict)]
     if a.run.source not in ("", "-"):
         lead.append(doc.Text((Message("Log: {source:word}", {"source": a.run.source}),), "aside"))
@@ -125,40 +133,51 @@ def _run(
     if run.fine:
         fine = doc.Text((Message("Checked and fine: {all:said}.", {"all": run.fine}),), priority=doc.Priority.EXTRA)
     changes: tuple[doc.Section, ...] = ()
-    unchanged: tuple[doc.Block, ...] = ()
     if run.advice is not None and run.advice.advice:
         changes = tuple(advice_answer.changes(run.advice, pressing=True))
-    elif run.verdict.status is Status.HEALTHY:
-        unchanged = (doc.Text(advice_answer.nothing(run.advice)),)
-    slow: tuple[doc.Block, ...] = ()
-    if rows:
-        head = (Message("Iteration"), Message("Time"), Message("What it includes"))
-        marks = tuple(mark for row in rows for mark, phases in sentences.MARKS.items() if a.phases.phase[row] in phases)
-        table = doc.Table(head, "rrl", tuple(sentences.slow_row(a, row) for row in rows), marks=marks)
-        more = (Message("… and {count:n} more.", {"count": left_out}),) if left_out else ()
-        slow = (*found["slow"], table, doc.Text(more), charts["anatomy"])
-    ahead = doc.Text((sentences.forecast(a), *sentences.forecast_notes(a)))
     times = charts["times"]._replace(points=_points(a), priority=doc.Priority.MAIN)
-    speed: tuple[doc.Block, ...] = (doc.Text(sentences.speed(a)), *found["speed"], charts["throughput"])
-    ranks: tuple[doc.Block, ...] = (*found["ranks"], _ranks(a)) if a.ranks is not None else ()
+    speed = (*more["speed"], *found["speed"], charts["throughput"])
     known = (doc.Bullets(tuple(found["noticed"])), charts["changes"], charts["parts"])
     warned = doc.Bullets(tuple(found["warned"]))
     parts = sections(
         doc.Section("time", Message("Where the time went"), (spent,)),
         doc.Section("parts", Message("What each part costs"), tuple(_normal(a)), folded=True),
-        doc.Section("changes", Message("What to change"), unchanged, changes),
+        doc.Section("changes", Message("What to change"), more["changes"], changes),
         doc.Section("noticed", Message("What was noticed"), (warned, fine)),
-        doc.Section("ranks", Message("The ranks side by side"), ranks),
-        doc.Section("machine", Message("What the machine did"), (charts["machine"],) if a.machine is not None else ()),
+        doc.Section("ranks", Message("The ranks side by side"), (*found["ranks"], *more["ranks"])),
+        doc.Section("machine", Message("What the machine did"), more["machine"]),
         doc.Section("times", Message("Every iteration"), (times,)),
-        doc.Section("slow", Message("Which iterations are slow, and why"), slow, folded=True),
+        doc.Section(
+            "slow", Message("Which iterations are slow, and why"), (*found["slow"], *more["slow"]), folded=True
+        ),
         doc.Section("first", Message("Why the first one takes longer"), tuple(found["first"]), folded=True),
         doc.Section("speed", Message("How fast it really is"), speed, folded=True),
-        doc.Section("forecast", Message("How long it will take"), (ahead, charts["forecast"]), folded=True),
+        doc.Section("forecast", Message("How long it will take"), more["forecast"], folded=True),
         doc.Section("more", Message("What else is known"), known, folded=True),
-        doc.Section("settings", Message("Settings"), (_settings(a),) if full else (), folded=True),
+        doc.Section("settings", Message("Settings"), more["settings"], folded=True),
     )
     return tuple(lead), parts
+
+
+def _below_the_screen(run: RunReport, charts: dict[str, doc.Chart], *, full: bool) -> dict[str, tuple[doc.Block, ...]]:
+    """By section, what the first screen has no room for."""
+    a = run.analysis
+    rows, left_out = sentences.slow_rows(a, 30 if full else 12)  # rows
+    head = (Message("Iteration"), Message("Time"), Message("What it includes"))
+    marks = tuple(mark for row in rows for mark, phases in sentences.MARKS.items() if a.phases.phase[row] in phases)
+    table = doc.Table(head, "rrl", tuple(sentences.slow_row(a, row) for row in rows), marks=marks)
+    others = (Message("… and {count:n} more.", {"count": left_out}),) if left_out else ()
+    unchanged = run.verdict.status is Status.HEALTHY and (run.advice is None or not run.advice.advice)
+    ahead = doc.Text((sentences.forecast(a), *sentences.forecast_notes(a)))
+    return {
+        "changes": (doc.Text(advice_answer.nothing(run.advice)),) if unchanged else (),
+        "ranks": (_ranks(a),) if a.ranks is not None else (),
+        "machine": (charts["machine"],) if a.machine is not None else (),
+        "slow": (table, doc.Text(others), charts["anatomy"]) if rows else (),
+        "speed": (doc.Text(sentences.speed(a)),),
+        "forecast": (ahead, charts["forecast"]),
+        "settings": (_settings(a),) if full else (),
+    }
 
 
 # --- parts of a run ---------------------------------------------------------------------------------------------
@@ -218,7 +237,7 @@ def _ranks(a: Analysis) -> doc.Table:
     return doc.Table(head, "rrrr", tuple(rows))
 
 
-def _findings(report: Report, run: RunReport, *, has_slow: bool) -> dict[str, list[doc.Text]]:
+def _findings(report: Report, run: RunReport) -> dict[str, list[doc.Text]]:
     """By their places, warnings first, then notices; those that matter most with a priority."""
     a = run.analysis
     ranked = [
@@ -240,7 +259,8 @@ def _findings(report: Report, run: RunReport, *, has_slow: bool) -> dict[str, li
     priorities |= {
         id(finding): doc.Priority.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])
     }
-    absent = {"slow": not has_slow, "ranks": a.ranks is None}  # sections that are not there
+    slow = a.costs.step_known and (a.phases.phase != Phase.STEP).any()
+    absent = {"slow": not slow, "ranks": a.ranks is None}  # sections that are not there
     texts: dict[str, list[doc.Text]] = defaultdict(list)
     for finding in ranked:
         place = _PLACES.get(finding.code)

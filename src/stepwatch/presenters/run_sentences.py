@@ -17,7 +17,7 @@ from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.bounds import CLOCK_S
 from stepwatch.messages import Message
-from stepwatch.presenters.document import STEP, UNKNOWN, Badge, Headline, Table, Text, count, time, time_range
+from stepwatch.presenters.document import STEP, UNKNOWN, Badge, Headline, Table, Text, count, time
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, Status, Verdict
 
@@ -114,7 +114,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         rows.append(
             PartRow(
                 part=name,
-                cost=time_range(cost) if known else Message("unknown"),
+                cost=time(cost) if known else Message("unknown"),
                 how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
                 count=times,
                 seconds=parts_s[part],
@@ -128,7 +128,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         assert costs.pair_s is not None
         pair = PartRow(
             part="pair",
-            cost=time_range(costs.pair_s),
+            cost=time(costs.pair_s),
             how=HOW["measured"],
             count=a.checkpoints_done,
             seconds=parts_s["eval"] + parts_s["checkpoint"],
@@ -178,7 +178,7 @@ def figures(run: RunReport) -> Iterator[Text]:
         low, high = a.step_spread_s or (0.0, 0.0)
         step: tuple[Message, ...] = (time(a.costs.step_s.mid),)
         if no_step_seen:
-            step = (time_range(a.costs.step_s), HOW[MODELLED])
+            step = (time(a.costs.step_s), HOW[MODELLED])
         elif f"{low:.3g}" != f"{high:.3g}":  # as they are said
             note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
             step = (*step, note)
@@ -213,10 +213,10 @@ def figures(run: RunReport) -> Iterator[Text]:
         if run.ends_s is not None:
             note = Message("(ends about {ends:clock})", {"ends": run.ends_s.mid})
         sayable = run.ends_s is None or CLOCK_S.holds(run.ends_s.mid)
-        yield Text((time_range(left), note) if sayable else (time_range(left),), label=Message("Left"))
+        yield Text((time(left), note) if sayable else (time(left),), label=Message("Left"))
     elif not a.forecast.done and run.verdict.status not in ENDED and thousand is not None and a.costs.step_known:
         note = Message("for {count:n} more iterations", {"thousand": thousand, "count": 1000})
-        yield Text((time_range(thousand), note), label=Message("Ahead"))
+        yield Text((time(thousand), note), label=Message("Ahead"))
 
 
 # --- speed, time, forecast --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import stepwatch.gpus
 from stepwatch.errors import UnknownGpu
 from stepwatch.gpus import Gpu, find_gpu, find_gpu_in_text, gpus
 from stepwatch.gpus.catalogue import CPU, GIB
-from stepwatch.gpus.names import PREFERENCES, _cards, _read
+from stepwatch.gpus.names import _BRAND_WORDS, _BRANDS, PREFERENCES, _cards, _read
 
 TERA = 1e12
 CATALOGUE = Path(stepwatch.gpus.__file__).with_name("catalogue.tsv")
@@ -176,6 +176,14 @@ def test_every_alias_finds_its_card_or_the_documented_variant() -> None:
             if found is not gpu:
                 assert found.name == PREFERENCES[_read(alias).key][0], gpu.name
                 assert gpu.name in PREFERENCES[_read(alias).key], gpu.name
+
+
+def test_every_brand_and_architecture_of_the_catalogue_is_known_as_such() -> None:
+    """What is not would be taken for a part of a card's name."""
+    assert {word for words in _BRAND_WORDS.values() for word in words} <= _BRANDS
+    for gpu in gpus():
+        architecture = (gpu.architecture or "").lower().split() if gpu.vendor == "NVIDIA" else []
+        assert {gpu.vendor.lower(), *architecture} <= _BRANDS | {"ada"}, gpu.name
 
 
 def test_every_name_shared_by_several_cards_has_a_documented_order() -> None:

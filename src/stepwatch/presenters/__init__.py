@@ -134,9 +134,12 @@ def text_of(answer: Answer, form: str, language: str, view: View | None = None) 
             from stepwatch.presenters.html import as_page
 
             return (as_page(document, language),)
-        from stepwatch.presenters.terminal import on_terminal
+        from stepwatch.presenters.screen import WIDEST_TABLE, shown, width_of_output
+        from stepwatch.presenters.terminal import TerminalWriter
 
-        return (on_terminal(document, language, whole=whole, colour=view.colour),)
+        wide = width_of_output(WIDEST_TABLE)
+        writer = TerminalWriter(language, width_of_output(), wide)
+        return (shown(writer.whole(document) if whole else writer.screen(document), wide, view.colour),)
 
 
 @contextmanager

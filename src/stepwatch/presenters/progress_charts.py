@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepwatch import i18n
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.throughput import tokens_per_iteration
-from stepwatch.i18n import numbers, say
+from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.document import Table, count, time
@@ -144,7 +145,7 @@ def forecast(a: Analysis, language: str) -> Plot | None:
     y: Spec = {"type": "quantitative", "scale": {"domain": [0, rounded(top)], "nice": False}, "axis": axis}
     name, title = say(Message("Time"), language), vega.iteration_title(language)
     hover = vega.tooltip(title, [(name, vega.duration("datum.s", language))])
-    at_end = vega.tooltip(title, [(name, vega.text(numbers.duration_range(whole, language)))])
+    at_end = vega.tooltip(title, [(name, vega.text(i18n.duration_range(whole, language)))])
     passed, middle = {"x": x, "y": {"field": "s", **y}}, {"x": x, "y": {"field": "mid", **y}}
     between = {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}}
     ahead = {"data": {"name": "ahead"}}

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from stepwatch import i18n
 from stepwatch.advice import AdviceList
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.comparison import Comparison
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
 from stepwatch.estimator.plan import Plan
-from stepwatch.i18n import clean, numbers, say
+from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
 from stepwatch.presenters import vega
 from stepwatch.presenters.bar_charts import changes, compared_parts, compared_steps, plan_memory, plan_parts
@@ -183,7 +184,7 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
         return None
     step_s = a.costs.step_s.mid
     names = {"step": say(Message("Normal iteration"), language)}
-    figures = {"step": numbers.duration(step_s, language)}
+    figures = {"step": i18n.duration(step_s, language)}
     waited = min(a.costs.data_s.mid, step_s) if a.costs.data_s is not None else 0.0
     pieces = {"step": {"step": step_s - waited, "data": waited}}
     pieces["step"] = {part: taken for part, taken in pieces["step"].items() if taken > SMALLEST_SHOWN * step_s}
@@ -225,7 +226,7 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
         "encoding": {"x": {"field": "from", **x}, "x2": {"field": "to"}, "color": color},
     }
     # Under each bar its parts with their times, on a phone the times alone.
-    amounts = {code: [numbers.duration(p["s"], language) for p in data if p["k"] == code] for code in names}
+    amounts = {code: [i18n.duration(p["s"], language) for p in data if p["k"] == code] for code in names}
     named = {code: [titles[p["part"]] for p in data if p["k"] == code] for code in names}
     short = {code: " + ".join(of) for code, of in amounts.items()}
     long = {code: " + ".join(map(" ".join, zip(named[code], amounts[code], strict=True))) for code in names}
@@ -261,7 +262,7 @@ def parts(a: Analysis, language: str) -> Plot | None:
         return None
     names = {row.part: say(PART_NAMES[row.part], language) for row in found}
     figures = {
-        row.part: f"{numbers.duration(row.seconds, language)} · {say(share_text(row.share), language)}" for row in found
+        row.part: f"{i18n.duration(row.seconds, language)} · {say(share_text(row.share), language)}" for row in found
     }
     data = [{"k": row.part, "s": rounded(row.seconds)} for row in found]
     bar = vega.plain_bar("s", names, figures, {row.part: vega.PART_COLOURS[row.part] for row in found})

@@ -15,7 +15,6 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters.screen import (
     MARK_STYLES,
     SCREEN_LINES,
-    WIDEST_TABLE,
     Column,
     Line,
     Row,
@@ -25,8 +24,6 @@ from stepwatch.presenters.screen import (
     fitted,
     in_columns,
     padded,
-    shown,
-    width_of_output,
     wrapped,
 )
 
@@ -43,12 +40,6 @@ _STYLES = {"lead": "bold", "aside": "dim"}
 _DONE, _AHEAD = "━", "─"
 # Groups of the first screen that follow each other without an empty line.
 _TOGETHER = {("answer", "remark"), ("answer", "text"), ("lead", "table"), ("table", "text"), ("remark", "text")}
-
-
-def on_terminal(document: doc.Document, language: str, *, whole: bool, colour: bool | None) -> str:
-    wide = width_of_output(WIDEST_TABLE)
-    writer = TerminalWriter(language, width_of_output(), wide)
-    return shown(writer.whole(document) if whole else writer.screen(document), wide, colour)
 
 
 @dataclass(slots=True)

@@ -197,13 +197,13 @@ def count_axis(high: float) -> Spec:
 
 
 def integer(value: str, language: str) -> str:
-    """The expression that says a whole number as `numbers.decimal` does."""
+    """The expression that says a whole number as `i18n.decimal` does."""
     least = 10 ** (2 + TABLE[language].least_digits)
     return f"format({value}, {value} < {least} ? 'd' : ',d')"
 
 
 def duration(value: str, language: str) -> str:
-    """The expression that says a duration as `numbers.duration` does."""
+    """The expression that says a duration as `i18n.duration` does."""
 
     locale = TABLE[language]
     day, hour, minute, second = locale.clock

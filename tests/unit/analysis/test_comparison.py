@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import Truth, a_log
 
+from stepwatch import i18n
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.comparison import Comparison, compare, comparison_json, limit_of
 from stepwatch.errors import InputError, UsageError
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import LANGUAGES, numbers
+from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters.comparison_answer import certainty, headline, rows, settings_rows
 from stepwatch.readers import read
 from stepwatch.run import Timing
@@ -79,7 +80,7 @@ def test_only_a_sure_and_large_regression_fails() -> None:
 def test_the_verdict_can_be_seen_in_the_printed_figures(factor: float) -> None:
     found = compare(analysed(BASE), analysed(replace(BASE, seed=3, step_s=BASE.step_s * factor)))
     for language in LANGUAGES:
-        low, one, high = (numbers.ratio(value, language) for value in (found.ratio.low, 1.0, found.ratio.high))
+        low, one, high = (i18n.ratio(value, language) for value in (found.ratio.low, 1.0, found.ratio.high))
         assert found.verdict == ("slower" if low > one else "faster" if high < one else "same")
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from tests.builders import Truth, a_log
 
+from stepwatch import i18n
 from stepwatch.advice import AdviceList, advice_on_log, advice_on_plan
 from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import analyse
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import LANGUAGES, numbers, say
+from stepwatch.i18n import LANGUAGES, say
 from stepwatch.presenters import View, render
 from stepwatch.presenters import advice_answer as sentences
 from stepwatch.presenters.advice_answer import command_of
@@ -109,7 +110,7 @@ def test_the_headline_is_the_first_of_the_list_with_its_saving_and_then_what_the
     assert first.startswith("**" + escaped(say(found.advice[0].what, "en")))
     assert escaped(say(sentences.saves(found, 0), "en")) in first
     assert second.startswith("**Without that, ")
-    assert escaped(numbers.percent(found.saves_s.mid / found.before.total_s.mid, "en")) in second
+    assert escaped(i18n.percent(found.saves_s.mid / found.before.total_s.mid, "en")) in second
 
 
 def test_recommended_settings_are_headed_by_what_is_recommended() -> None:

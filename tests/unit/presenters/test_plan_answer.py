@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from stepwatch import i18n
 from stepwatch.advice import advice_on_plan
 from stepwatch.estimator.plan import Plan, plan, plan_json
 from stepwatch.gpus import find_gpu, gpus
-from stepwatch.i18n import LANGUAGES, numbers
+from stepwatch.i18n import LANGUAGES
 from stepwatch.i18n import say as say_plainly
 from stepwatch.messages import Message
 from stepwatch.presenters import View, plan_sentences, render, terminal
@@ -118,9 +119,9 @@ def test_an_impossible_claim_is_refused_first_with_what_it_would_need() -> None:
     for text in (on_terminal(of), as_note(of).partition("\n\n")[2].lstrip("*")):
         said = unwrapped(text)
         assert said.startswith("Impossible: 20min would need ")
-        assert numbers.tflops(claim["needs_tflops"] * TERA, "en") in said
-        assert f"{numbers.factor(claim['of_peak'], 'en')} times the peak" in said
-        assert f"the physical limit here is {numbers.duration(floor, 'en')}" in said
+        assert i18n.tflops(claim["needs_tflops"] * TERA, "en") in said
+        assert f"{i18n.factor(claim['of_peak'], 'en')} times the peak" in said
+        assert f"the physical limit here is {i18n.duration(floor, 'en')}" in said
 
 
 def test_several_cards_are_judged_each() -> None:
@@ -156,12 +157,12 @@ def test_terminal_note_and_json_give_the_same_figures(config: str, gpu: str) -> 
     of = a_plan(config, gpu)
     told = plan_json(of)
     keys = ["step_s", "eval_s", "compile_s", "total_s", "step_part_s"] + ["checkpoint_s"] * (told["saves"]["high"] > 0)
-    figures = [numbers.duration_range(Interval(**told[key]), "en") for key in keys]
-    figures += [numbers.percent(told["mfu"][end], "en") for end in ("low", "high")]
-    figures += [numbers.size(told["vram_bytes"][end], "en") for end in ("low", "high")]
-    figures += [numbers.token_rate(told["tokens_per_s"]["high"], "en"), numbers.decimal(told["evaluations"], "en")]
-    figures += [numbers.token_rate(told["tokens_per_s"]["low"], "en").split()[0]]
-    figures += [numbers.tflops(told["peak_tflops"] * TERA, "en")]
+    figures = [i18n.duration_range(Interval(**told[key]), "en") for key in keys]
+    figures += [i18n.percent(told["mfu"][end], "en") for end in ("low", "high")]
+    figures += [i18n.size(told["vram_bytes"][end], "en") for end in ("low", "high")]
+    figures += [i18n.token_rate(told["tokens_per_s"]["high"], "en"), i18n.decimal(told["evaluations"], "en")]
+    figures += [i18n.token_rate(told["tokens_per_s"]["low"], "en").split()[0]]
+    figures += [i18n.tflops(told["peak_tflops"] * TERA, "en")]
     for text in (unwrapped(on_terminal(of)), unwrapped(as_note(of))):
         assert [figure for figure in figures if figure not in text] == []
 
@@ -174,10 +175,10 @@ def test_why_shows_the_terms_the_floor_and_the_counts(config: str) -> None:
         for name, seconds in told["terms_s"].items():
             if seconds:
                 assert say_plainly(plan_sentences.TERMS[name]) in text
-                assert numbers.duration(seconds, "en") in text
-        assert f"{numbers.duration(told['floor_step_s'], 'en')} per iteration: the least arithmetic" in text
-        assert f"{numbers.factor(told['flops_per_iter'] / TERA, 'en')} TFLOP per iteration" in text
-        assert f"{numbers.decimal(told['settings']['max_iters'] + 1, 'en')}: from iteration 0" in text
+                assert i18n.duration(seconds, "en") in text
+        assert f"{i18n.duration(told['floor_step_s'], 'en')} per iteration: the least arithmetic" in text
+        assert f"{i18n.factor(told['flops_per_iter'] / TERA, 'en')} TFLOP per iteration" in text
+        assert f"{i18n.decimal(told['settings']['max_iters'] + 1, 'en')}: from iteration 0" in text
 
 
 def test_shares_of_the_terms_sum_to_the_whole() -> None:
@@ -246,7 +247,7 @@ def test_cards_that_cannot_share_the_micro_steps_are_warned_of() -> None:
 
 def test_the_mfu_of_the_log_is_foretold_for_every_card_but_an_a100() -> None:
     of = a_plan()
-    assert numbers.percent(of.mfu.low * of.peak_flops / 312e12, "en") in unwrapped(on_terminal(of))
+    assert i18n.percent(of.mfu.low * of.peak_flops / 312e12, "en") in unwrapped(on_terminal(of))
     assert "compares every card" not in as_note(a_plan(gpu="a100-80gb"))
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from tests.builders import Saves, Truth, a_log
 
+from stepwatch import i18n
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.findings import WARNING, Finding
 from stepwatch.analysis.forecast import Reason
 from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import LANGUAGES, numbers, say
+from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.presenters import View, render, run_json, text_of
 from stepwatch.presenters import run_sentences as sentences
@@ -179,15 +180,13 @@ def test_width_follows_the_terminal_up_to_100_columns(monkeypatch: pytest.Monkey
 def test_terminal_note_and_json_give_the_same_figures(truth: Truth) -> None:
     report = a_report(a_log(truth), gpu="4070")
     run = as_json(report)
-    said = [
-        numbers.duration_range(Interval(**cost), "en") for key, cost in run["costs"].items() if _is_shown(key, cost)
-    ]
-    said.append(numbers.duration(run["goodput"]["wall_s"], "en"))
-    said.append(numbers.percent(run["goodput"]["parts_s"]["step"] / run["goodput"]["wall_s"], "en"))
-    said.append(numbers.percent(run["throughput"]["mfu"], "en"))
-    said.append(numbers.token_rate(run["throughput"]["tokens_per_s"], "en"))
+    said = [i18n.duration_range(Interval(**cost), "en") for key, cost in run["costs"].items() if _is_shown(key, cost)]
+    said.append(i18n.duration(run["goodput"]["wall_s"], "en"))
+    said.append(i18n.percent(run["goodput"]["parts_s"]["step"] / run["goodput"]["wall_s"], "en"))
+    said.append(i18n.percent(run["throughput"]["mfu"], "en"))
+    said.append(i18n.token_rate(run["throughput"]["tokens_per_s"], "en"))
     if run["forecast"] and not run["forecast"]["done"]:
-        said.append(numbers.duration_range(Interval(**run["forecast"]["remaining_s"]), "en"))
+        said.append(i18n.duration_range(Interval(**run["forecast"]["remaining_s"]), "en"))
     terminal, note = (" ".join(text.split()) for text in (on_terminal(report), as_note(report)))
     for figure in said:
         assert figure in terminal
@@ -315,7 +314,7 @@ def test_saving_on_improvement_is_proposed_only_where_every_evaluation_saves() -
 def test_every_form_says_the_same_saving() -> None:
     report = a_report(a_log(LONG))
     first = as_json(report)["advice"][0]
-    said = numbers.duration_range(Interval(**first["saves_s"]), "en")
+    said = i18n.duration_range(Interval(**first["saves_s"]), "en")
     assert f"Saves {said} of" in as_note(report)
     assert f"Saves {said} of" in " ".join(on_terminal(report, full=True).split())
 

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import vl_convert
 
+from stepwatch import i18n
 from stepwatch.advice import advice_on_plan
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.phases import PHASE_NAMES, Phase
 from stepwatch.errors import UsageError
 from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import find_gpu
-from stepwatch.i18n import LANGUAGES, joined, numbers, say
+from stepwatch.i18n import LANGUAGES, joined, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.presenters import CHARTS, PLAN_CHARTS, View, document_of, pictures, render, vega
 from stepwatch.presenters import run_sentences as sentences
@@ -281,7 +282,7 @@ def test_the_anatomy_says_the_time_of_every_part(language: str, width: int) -> N
     chart = by_name(charts_of(a, language))["anatomy"]
     drawn = html.unescape(vl_convert.vegalite_to_svg({**chart.spec, "width": width}))
     for piece in chart.spec["datasets"]["anatomy"]:
-        assert numbers.duration(piece["s"], language) in drawn
+        assert i18n.duration(piece["s"], language) in drawn
 
 
 def test_the_anatomy_shows_the_wait_for_data_where_a_recorder_timed_it() -> None:
@@ -332,7 +333,7 @@ def test_a_tooltip_says_durations_and_numbers_as_everywhere(language: str) -> No
         encoding={"x": {"field": "n", "type": "quantitative", "axis": None}, "text": {"value": {"expr": said}}},
     )  # fmt: skip
     drawn = re.findall(r">([^<]+\|[^<]+)<", vl_convert.vegalite_to_svg({**spec, "width": 600}))
-    assert drawn == [f"{numbers.duration(value, language)}|{numbers.decimal(value, language)}" for value in DURATIONS]
+    assert drawn == [f"{i18n.duration(value, language)}|{i18n.decimal(value, language)}" for value in DURATIONS]
 
 
 def ticks_of(drawn: str, axis: int) -> list[str]:
@@ -386,8 +387,8 @@ def test_a_linear_scale_of_times_has_three_ticks_from_nothing(high: float, langu
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_ticks_are_written_as_the_language_does(language: str) -> None:
     ticks = time_ticks(1.15, 1.45, language, log=True)
-    assert numbers.decimal(1.3, language, 1, "s") in ticks
-    assert numbers.duration(5400, language) in time_ticks(0, 7200, language, log=False)
+    assert i18n.decimal(1.3, language, 1, "s") in ticks
+    assert i18n.duration(5400, language) in time_ticks(0, 7200, language, log=False)
 
 
 @pytest.mark.parametrize("high", [0.7, 1.05, 14, 95_000, 2_700_000])

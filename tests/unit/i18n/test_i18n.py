@@ -7,7 +7,8 @@ from babel.numbers import format_decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwatch.i18n import LANGUAGES, joined, language_from_environment, numbers, say
+from stepwatch import i18n
+from stepwatch.i18n import LANGUAGES, joined, language_from_environment, say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.units import Interval
@@ -23,7 +24,7 @@ def test_separators_are_those_of_the_locale(language: str, value: float, decimal
     said = format_decimal(value, pattern, locale=language)
     if TABLE[language].least_digits == 2 and abs(value) < 9999.5:
         said = said.replace(TABLE[language].group, "")  # CLDR groups from five digits on, which Babel does not know
-    assert numbers.decimal(value, language, decimals) == said
+    assert i18n.decimal(value, language, decimals) == said
 
 
 @pytest.mark.parametrize(
@@ -35,36 +36,36 @@ def test_separators_are_those_of_the_locale(language: str, value: float, decimal
     ],
 )  # fmt: skip
 def test_durations_have_three_digits_or_two_units(seconds: float, said: str) -> None:
-    assert numbers.duration(seconds, "en") == said
+    assert i18n.duration(seconds, "en") == said
 
 
 def test_durations_follow_the_language() -> None:
-    assert numbers.duration(0.16869, "fr") == "168,7\u202fms"
-    assert numbers.duration(100_000, "fr") == "1\u202fj 4\u202fh"
-    assert numbers.duration(1234.5678e-3 * 1, "de") == "1,23\u00a0s"
-    assert numbers.size(12e9, "fr") == "12,0\u202fGo"
-    assert numbers.percent(0.25, "es") == "25,0\u00a0%"
-    assert numbers.percent(0.25, "zh") == numbers.percent(0.25, "ja") == "25.0%"
-    assert numbers.duration(100_000, "zh") == "1\u00a0天\u00a04\u00a0小时"
-    assert numbers.duration(100_000, "ja") == "1日4時間"
-    assert numbers.duration(185, "ja") == "3分5秒"
-    assert numbers.duration(0.16869, "ja") == numbers.duration(0.16869, "zh") == "168.7\u00a0ms"
+    assert i18n.duration(0.16869, "fr") == "168,7\u202fms"
+    assert i18n.duration(100_000, "fr") == "1\u202fj 4\u202fh"
+    assert i18n.duration(1234.5678e-3 * 1, "de") == "1,23\u00a0s"
+    assert i18n.size(12e9, "fr") == "12,0\u202fGo"
+    assert i18n.percent(0.25, "es") == "25,0\u00a0%"
+    assert i18n.percent(0.25, "zh") == i18n.percent(0.25, "ja") == "25.0%"
+    assert i18n.duration(100_000, "zh") == "1\u00a0天\u00a04\u00a0小时"
+    assert i18n.duration(100_000, "ja") == "1日4時間"
+    assert i18n.duration(185, "ja") == "3分5秒"
+    assert i18n.duration(0.16869, "ja") == i18n.duration(0.16869, "zh") == "168.7\u00a0ms"
 
 
 def test_counts_are_in_the_thousands_or_myriads_of_the_language() -> None:
-    said = [numbers.big(123.6e6, language) for language in ("en", "zh", "ja")]
+    said = [i18n.big(123.6e6, language) for language in ("en", "zh", "ja")]
     assert said == ["123.6 M", "1.236\u00a0亿", "1.236億"]
-    assert [numbers.big(1.06e7, language) for language in ("zh", "ja")] == ["1,060\u00a0万", "1,060万"]
-    assert [numbers.big(7e9, language) for language in ("de", "zh")] == ["7,000\u00a0G", "70.00\u00a0亿"]
+    assert [i18n.big(1.06e7, language) for language in ("zh", "ja")] == ["1,060\u00a0万", "1,060万"]
+    assert [i18n.big(7e9, language) for language in ("de", "zh")] == ["7,000\u00a0G", "70.00\u00a0亿"]
 
 
 def test_lists_and_ranges_have_the_marks_of_the_language() -> None:
     said = {language: say(Message("{at:ints}", {"at": (0, 250, 1500)}), language) for language in ("en", "zh", "ja")}
     assert said == {"en": "0, 250, 1,500", "zh": "0、250、1,500", "ja": "0、250、1,500"}
-    assert numbers.duration_range(Interval(5.1, 5.15, 5.2), "zh") == "5.10–5.20\u00a0s"
-    assert numbers.duration_range(Interval(5.1, 5.15, 5.2), "ja") == "5.10〜5.20\u00a0s"
-    assert numbers.duration_range(Interval(3000, 4000, 5000), "zh") == "50\u00a0分 – 1\u00a0小时\u00a023\u00a0分"
-    assert numbers.duration_range(Interval(3000, 4000, 5000), "ja") == "50分〜1時間23分"
+    assert i18n.duration_range(Interval(5.1, 5.15, 5.2), "zh") == "5.10–5.20\u00a0s"
+    assert i18n.duration_range(Interval(5.1, 5.15, 5.2), "ja") == "5.10〜5.20\u00a0s"
+    assert i18n.duration_range(Interval(3000, 4000, 5000), "zh") == "50\u00a0分 – 1\u00a0小时\u00a023\u00a0分"
+    assert i18n.duration_range(Interval(3000, 4000, 5000), "ja") == "50分〜1時間23分"
 
 
 def test_a_unit_in_the_script_of_the_sentence_has_no_space_after_it() -> None:
@@ -88,7 +89,7 @@ def test_texts_on_one_line_have_no_space_beside_full_width_punctuation() -> None
     ],
 )  # fmt: skip
 def test_ranges_say_their_unit_once(interval: Interval, said: str) -> None:
-    assert numbers.duration_range(interval, "en") == said
+    assert i18n.duration_range(interval, "en") == said
 
 
 @pytest.mark.parametrize(
@@ -99,13 +100,13 @@ def test_ranges_say_their_unit_once(interval: Interval, said: str) -> None:
     ],
 )  # fmt: skip
 def test_ratios_show_a_tenth_of_a_per_cent_around_1(value: float, said: str) -> None:
-    assert numbers.ratio(value, "en") == said
-    assert numbers.ratio(1.03, "de") == "1,030"
+    assert i18n.ratio(value, "en") == said
+    assert i18n.ratio(1.03, "de") == "1,030"
 
 
 @given(st.floats(1e-3, 1e4))
 def test_the_ends_of_an_interval_of_a_per_cent_read_differently(mid: float) -> None:
-    assert numbers.ratio(mid * 0.995, "fr") != numbers.ratio(mid * 1.006, "fr")
+    assert i18n.ratio(mid * 0.995, "fr") != i18n.ratio(mid * 1.006, "fr")
 
 
 def test_plurals_follow_the_language() -> None:

@@ -57,8 +57,10 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
     named = np.searchsorted([value.line for value in records.outside], cuts).tolist()
     runs = []
     for i in range(len(cuts) - 1):
-        own = kinds if len(cuts) == 2 else kinds.between(cuts[i], cuts[i + 1])
-        run = _run(iterations.take(slice(rows[i], rows[i + 1])), own, reader, source)
+        own, mine = kinds, iterations
+        if len(cuts) > 2:
+            own, mine = kinds.between(cuts[i], cuts[i + 1]), iterations.take(slice(rows[i], rows[i + 1]))
+        run = _run(mine, own, reader, source)
         if reader.complete is not None:
             run = reader.complete(run, own, records)
         unread = tuple(records.unread[shown[i] : shown[i + 1]])

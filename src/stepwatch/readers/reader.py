@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from stepwatch.messages import Message
 from stepwatch.readers.records import Kinds, Records
@@ -17,11 +17,7 @@ EVALUATION, CHECKPOINT = "eval", "checkpoint"
 BOTH = frozenset({EVALUATION, CHECKPOINT})
 
 
-class Untimed(NamedTuple):
-    """Lines of a trainer that show steps but no times: its side files, or a stage that prints none."""
-
-    pattern: re.Pattern[bytes]
-    remedy: Message
+Untimed: TypeAlias = tuple[re.Pattern[bytes], Message]
 
 
 class Reader(NamedTuple):
@@ -40,5 +36,6 @@ class Reader(NamedTuple):
     claims_any_bar: bool = False
     """The progress bar of any loop before the training looks like this format."""
     untimed: tuple[Untimed, ...] = ()
+    """Lines that show steps but no times, of side files or of a stage that prints none, and what to give instead."""
     complete: Callable[[Run, Kinds, Records], Run] | None = None
     """Adds to a run what only this format shows; the events are those of the run."""

@@ -250,7 +250,8 @@ def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
     first = min(int(run.iterations.line.min()) for run in runs)
     last = max(int(run.iterations.line.max()) for run in runs) + 1
     before = _another_log(source.part(0, first), name, 0) if first >= _LEAST_LINES_OF_A_LOG else ()
-    behind = _another_log(source.part(last), name, last)
+    rest = source.part(last)
+    behind = _another_log(rest, name, last) if rest.head(1) else ()
     if not before and not behind:
         return joined_ranks(runs) if len(runs) > 1 else runs
     # What the other log says, an error at its end for example, is not of this one.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import BOTH, Untimed
+from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -42,7 +42,7 @@ FORMAT = LineFormat(
         Line("rank {rank:int} sample {int}: "),
     ),
     untimed=(
-        Untimed(
+        (
             Pattern(rb"(?m)^\d+ (?:train|val|hella) \d+\.\d+$"),
             Message("give the console output of the training: its lines have times"),
         ),

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import NOTHING, Untimed
+from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -71,7 +71,7 @@ FORMAT = LineFormat(
     ),
     events_offset=-1,
     untimed=(
-        Untimed(
+        (
             Pattern(rb"(?m)^s:\d+ (?:trl|tel|eval):\S+.*"),
             Message("give the console output of the training: its lines have times"),
         ),

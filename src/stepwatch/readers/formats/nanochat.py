@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import NOTHING, Untimed
+from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -66,7 +66,7 @@ FORMAT = LineFormat(
     timeless=(Line("Step {int}/{int} | Training loss: "),),
     last_offset=-1,
     untimed=(
-        Untimed(
+        (
             Pattern(rb"(?m)^Step \d+/\d+ \| (?:Training loss|Average reward): .*"),
             Message("this stage prints none; give the log of a stage that does, such as base_train"),
         ),

@@ -15,7 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
 from stepwatch.readers.levers import ULTRALYTICS
-from stepwatch.readers.reader import NOTHING, Untimed
+from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import ANNOUNCED, OVER, Records, rows_of
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
@@ -151,7 +151,7 @@ FORMAT = _Ultralytics(
     ),
     own=(_CLOSING, *_VALIDATIONS),
     untimed=(
-        Untimed(
+        (
             _CUT,
             Message("the bars were cut at the width of the terminal: give the TensorBoard event file or results.csv"),
         ),

@@ -125,7 +125,7 @@ def advice_on_case(case: Case) -> AdviceList:
         vram_after=case.vram_bytes(new) if case.workload is not None else None,
         case=case,
         missing=tuple(_missing(case)),
-        offers=tuple(_offers(case)),
+        offers=tuple(_offers(case)) if case.workload is not None or case.n_params else (),
     )
 
 

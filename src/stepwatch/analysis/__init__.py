@@ -15,7 +15,14 @@ from stepwatch.analysis.goodput import DATA, Goodput, Split, find_goodput, split
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
 from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import chosen, nine_in_ten
-from stepwatch.analysis.throughput import Throughput, find_expected, find_throughput, least_step_s, with_expected_step
+from stepwatch.analysis.throughput import (
+    Throughput,
+    find_expected,
+    find_throughput,
+    least_step_s,
+    with_expected_step,
+    workload_of,
+)
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
@@ -129,7 +136,8 @@ def analyse(
 
     Raises NoIterations where there is none and not even an expectation.
     """
-    expected = find_expected(run, gpu)
+    workload = workload_of(run, gpu) if gpu is not None else None
+    expected = find_expected(workload, gpu) if workload is not None and gpu is not None else None
     if not len(run.iterations):
         from stepwatch.analysis import begun
 

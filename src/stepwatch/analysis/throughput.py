@@ -135,11 +135,8 @@ def flops_behind_mfu(run: Run) -> float | None:
 # --- what the estimator expects ---------------------------------------------------------------------------------
 
 
-def find_expected(run: Run, gpu: Gpu | None) -> Estimate | None:
-    """None where the log says too little about the model, or the card is unknown."""
-    workload = workload_of(run, gpu) if gpu is not None else None
-    if workload is None or gpu is None:
-        return None
+def find_expected(workload: Workload, gpu: Gpu) -> Estimate | None:
+    """None where nothing is known of the card's speed, or no model can be like this."""
     from stepwatch.estimator.estimation import estimate
 
     try:

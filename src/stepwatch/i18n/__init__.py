@@ -117,7 +117,7 @@ def decimal(value: float, language: str, decimals: int = 0, unit: str = "") -> s
     locale = TABLE[language]
     number = "–"
     if math.isfinite(value):
-        whole, _, fraction = f"{value:,.{decimals}f}".partition(".")
+        whole, _, fraction = f"{value:z,.{decimals}f}".partition(".")
         if len(whole.lstrip("-").replace(",", "")) < 3 + locale.least_digits:
             whole = whole.replace(",", "")
         number = whole.replace(",", locale.group) + (locale.decimal + fraction if fraction else "")

@@ -19,7 +19,7 @@ values = st.floats(min_value=-1e9, max_value=1e12, allow_nan=False)
 @pytest.mark.parametrize("language", LANGUAGES)
 @given(values, st.integers(0, 3))
 def test_separators_are_those_of_the_locale(language: str, value: float, decimals: int) -> None:
-    value = round(value, decimals)
+    value = round(value, decimals) + 0.0  # minus zero is written as zero
     pattern = "#,##0" + ("." + "0" * decimals if decimals else "")
     said = format_decimal(value, pattern, locale=language)
     if TABLE[language].least_digits == 2 and abs(value) < 9999.5:
@@ -137,3 +137,8 @@ def test_what_is_repeated_from_outside_is_on_one_line_and_printable(text: str) -
     assert "\n" not in said
     assert "\x1b" not in said
     assert len(said) <= 120
+
+
+@pytest.mark.parametrize("value", [-0.0, -0.4])
+def test_what_rounds_to_zero_has_no_sign(value: float) -> None:
+    assert say(Message("{count:n}", {"count": value}), "en") == "0"

@@ -240,6 +240,7 @@ def test_the_page_answers_by_itself_and_offline(site: Path, server: ThreadingHTT
         expect(report).to_contain_text("GeForce RTX 4070", **patience)
 
         page.click("nav.views a[href='#explain']")
+        expect(page.locator("#explain-form")).to_be_visible()  # a view that opens takes what stood in it away
         page.evaluate(DROP, 300e6)
         expect(page.locator("#explain .error")).to_have_text(say(WORDS["too_large"], "en"))
         page.evaluate(DROP, 5e6)

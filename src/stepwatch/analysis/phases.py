@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from stepwatch.settings import Origin
 if TYPE_CHECKING:
     from stepwatch.analysis.periods import Period
 
-Mask = npt.NDArray[np.bool_]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
 STALL_RATIO = LARGE_RATIO

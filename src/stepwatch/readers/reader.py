@@ -25,11 +25,11 @@ class Reader(NamedTuple):
 
     name: str
     timing: Timing
-    holds: frozenset[str]
-    """What the printed time includes beside the step: evaluations, checkpoints, both or neither."""
     sniff: Callable[[bytes], float]
     parse: Callable[[bytes, int, Records], None]
     finish: Callable[[int, Records], None]
+    holds: frozenset[str] = NOTHING
+    """What the printed time includes beside the step: evaluations, checkpoints, both or neither."""
     traits: Traits = Traits()
     strongest: float = MOST_SNIFFED
     """What `sniff` gives at most: where another format claims more, it need not be asked."""

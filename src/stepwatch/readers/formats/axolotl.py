@@ -5,22 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepwatch.readers.formats import hf_trainer
+from stepwatch.readers.levers import HUGGING_FACE
 from stepwatch.readers.text.line import Line
-from stepwatch.run import Levers, Traits
+from stepwatch.run import Traits
 
 FORMAT = replace(
     hf_trainer.FORMAT,
     name="axolotl",
     traits=Traits(
         may_evaluate=True,
-        levers=Levers(
-            evaluate_every="eval_steps",
-            save_every="save_steps",
+        levers=HUGGING_FACE._replace(
             batch="micro_batch_size",
-            accumulation="gradient_accumulation_steps",
-            workers="dataloader_num_workers",
-            prefetch="dataloader_prefetch_factor",
-            log_every="logging_steps",
             precision="bf16: true",
             compile="torch_compile: true",
             recompute="gradient_checkpointing: true",

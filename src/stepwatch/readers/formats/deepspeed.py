@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -288,7 +287,6 @@ FORMAT = _DeepSpeed(
             precision="bf16.enabled=true",
         )
     ),
-    holds=NOTHING,
     iterations=tuple(
         Line(
             "{any}<epoch={epoch:int}/micro_step={micro:int}/global_step=;{int}/>{number}, "

@@ -15,7 +15,6 @@ from stepwatch.readers.formats.json_rows import first_of_each, lone_row
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
 from stepwatch.readers.levers import DETECTRON2
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import ETA_END, INSIDE, OVER, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -209,7 +208,6 @@ def _add_evaluations(
 FORMAT = _Detectron2(
     name="detectron2",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(
         Line(
             _ROW,

@@ -16,7 +16,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import drop_copies, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import DETECTRON2
-from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
@@ -106,7 +106,6 @@ def finish(first_line: int, records: Records) -> None:
 READER = Reader(
     name="detectron2-json",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     sniff=sniff,
     parse=parse,
     finish=finish,

@@ -13,7 +13,6 @@ import numpy as np
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -76,7 +75,6 @@ class _Fairseq(LineFormat):
 FORMAT = _Fairseq(
     name="fairseq",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     traits=Traits(may_evaluate=True, shows_events=True, levers=Levers(
         evaluate_every="--validate-interval / --validate-interval-updates",
         save_every="--save-interval / --save-interval-updates", other_units=True, batch="--max-tokens",

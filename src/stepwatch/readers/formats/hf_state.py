@@ -21,7 +21,7 @@ from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.levers import HUGGING_FACE
-from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.run import Evaluation, Fact, Timing, Traits
 from stepwatch.sources import cut_off, is_cut_json
@@ -225,7 +225,6 @@ def _tokens(counted: _Entry | None, top: _Entry) -> float:
 READER = Reader(
     name="hf-state",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     traits=Traits(levers=HUGGING_FACE),
     sniff=sniff,
     parse=parse,

@@ -18,7 +18,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, median
 from stepwatch.readers.formats.trainer_rows import TrainerRows
 from stepwatch.readers.levers import HUGGING_FACE
-from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
+from stepwatch.readers.reader import MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line, lines_behind, value_of
@@ -272,7 +272,6 @@ FORMAT = TrainerFormat(
     name="hf-trainer",
     timing=Timing.SPANS_ITERATION,
     traits=Traits(may_evaluate=True, levers=HUGGING_FACE),
-    holds=NOTHING,
     iterations=(_BAR, _BARE, _DICTIONARY),
     checkpoints=(  # DeepSpeed shows it too, with a colon
         Line("{any}Saving model checkpoint< to;:> {any}checkpoint-{at}"),

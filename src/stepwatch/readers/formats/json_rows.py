@@ -21,7 +21,6 @@ class Object(NamedTuple):
     line: int
     text: bytes
     numbers: Mapping[str, float]
-    """What is written as no number, or as none that anything can be, is nan."""
 
 
 def objects(block: Block, lines: Ints, first_line: int, keys: Sequence[str]) -> Iterator[Object]:
@@ -36,11 +35,12 @@ def objects(block: Block, lines: Ints, first_line: int, keys: Sequence[str]) -> 
                 if at >= 0:
                     begin = at + len(mark)
                     end = line.find(b",", begin)
-                    numbers[key] = _number(line[begin : end if end >= 0 else -1])
+                    numbers[key] = number_in(line[begin : end if end >= 0 else -1])
             yield Object(index + first_line, line, numbers)
 
 
-def _number(text: bytes) -> float:
+def number_in(text: bytes) -> float:
+    """What is written as no number, or as none that anything can be, is nan."""
     try:
         value = float(text)
     except ValueError:

@@ -25,7 +25,6 @@ from stepwatch.readers.formats.running import (
     lap_times,
 )
 from stepwatch.readers.levers import LIGHTNING
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import OVER, Records, pieces, rows_of
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line, lines_behind
@@ -340,7 +339,6 @@ FORMAT = LightningFormat(
     name="lightning",
     timing=Timing.SPANS_ITERATION,
     traits=Traits(may_evaluate=True, levers=LIGHTNING),
-    holds=NOTHING,
     iterations=(_BAR, _RICH),
     checkpoints=(Line("Epoch {int}, global step {int}: {any}saving model to "),),
     settings=(

@@ -6,7 +6,6 @@ before. Validation is outside and its time is printed; saving is outside, and no
 
 from __future__ import annotations
 
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Levers, Timing, Traits
@@ -28,7 +27,6 @@ FORMAT = LineFormat(
             length="train.max_seq_length",
         ),
     ),
-    holds=NOTHING,
     iterations=(
         Line(  # a TPU prints no loss
             "[<Epoch;Ep> {int} | ]iter {number}[ |] <step;stEp> {int}< |;:> "

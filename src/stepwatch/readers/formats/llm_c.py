@@ -13,7 +13,6 @@ import numpy as np
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -39,7 +38,6 @@ FORMAT = LineFormat(
             length="-t",
         )
     ),
-    holds=NOTHING,
     iterations=(
         Line(
             "step  {number}[/{last}]< | [train ]loss;: train loss>  {loss}{any} [(][took ]{time_ms} ms"

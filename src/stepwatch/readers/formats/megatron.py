@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepwatch.readers.reader import CHECKPOINT, EVALUATION, NOTHING
+from stepwatch.readers.reader import CHECKPOINT, EVALUATION
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -153,7 +153,6 @@ def _derived(events: Sequence[Event], rows: Iterations, starts: Ints, work: np.n
 FORMAT = _Megatron(
     name="megatron",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(
         Line(
             r"[\[{name}:{int}\] -  ][samples/sec: {word} | ]iteration< ;=>{pad}{number}/{pad}{last} |",

@@ -15,7 +15,6 @@ import numpy as np
 from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import in_one_piece
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records, pieces, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -158,7 +157,6 @@ def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]
 FORMAT = _MetricLogger(
     name="metric-logger",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(_TRAINING,),
     settings=(
         Line("{any}Namespace({any}epochs={epochs:int}", header=True),

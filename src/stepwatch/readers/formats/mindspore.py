@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -53,7 +52,6 @@ class _MindSpore(LineFormat):
 FORMAT = _MindSpore(
     name="mindspore",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(_EPOCH,),
     tables=(Kept(_LOSSES, (_LOSS,), ("epoch", "last", "loss")),),
     traits=Traits(may_evaluate=True, levers=Levers(

@@ -6,7 +6,6 @@ save after iteration 500 is in the time of 501, which is mostly not printed. The
 
 from __future__ import annotations
 
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Levers, Timing, Traits
@@ -14,7 +13,6 @@ from stepwatch.run import Levers, Timing, Traits
 FORMAT = LineFormat(
     name="mingpt",
     timing=Timing.SPANS_STEP,
-    holds=NOTHING,
     traits=Traits(levers=Levers(batch="trainer.batch_size", workers="trainer.num_workers")),
     iterations=(Line("iter_dt {time_ms}ms; iter {number}: [train ]loss {loss}"),),
     evaluations=(Line("test [final ]<score;loss>[:] [{int}/{int} = ]{val_loss:decimal}"),),

@@ -15,7 +15,7 @@ from stepwatch.readers.formats.event_files import Scalars
 from stepwatch.readers.formats.history import ROW, TIME, Column, History, add_history, add_tracks, counts_by_steps
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, narrow, take
-from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import Records, rows_where
 from stepwatch.readers.text.block import Block, read_int, read_number
 from stepwatch.run import Floats, Ints, Timing
@@ -138,6 +138,6 @@ def _plain(text: str) -> object:
 
 
 READER = Reader(
-    name="mlflow", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    name="mlflow", timing=Timing.SPANS_LOG_INTERVAL,
     sniff=sniff, parse=parse, finish=finish, complete=with_inside,
 )  # fmt: skip

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -60,7 +59,6 @@ FORMAT = _Mlx(
             length="--max-seq-length",
         ),
     ),
-    holds=NOTHING,
     iterations=(
         Line(
             "Iter {number}: Train loss {loss},[ Learning Rate {word}] It/sec {per_s}, Tokens/sec {tokens_per_s}{rest}"

@@ -16,7 +16,6 @@ from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, l
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import in_one_piece
 from stepwatch.readers.levers import MMENGINE
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import INSIDE, OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
@@ -184,7 +183,6 @@ def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
 FORMAT = _Mmengine(
     name="mmengine",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, levers=MMENGINE),
     iterations=(
         Line(

@@ -15,7 +15,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import MMENGINE
-from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
@@ -119,7 +119,6 @@ def _numbers(epoch: Floats, place: Floats, step: Floats) -> tuple[Floats, float]
 READER = Reader(
     name="mmengine-json",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     traits=Traits(prints_means=True, levers=MMENGINE),
     sniff=sniff,
     parse=parse,

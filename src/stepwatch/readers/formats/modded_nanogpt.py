@@ -14,7 +14,6 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records, pieces, rows_where
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line, lines_behind
@@ -192,7 +191,6 @@ def _to_differences(column: Floats) -> None:
 FORMAT = Modded(
     name="modded-nanogpt",
     timing=Timing.CUMULATIVE,
-    holds=NOTHING,
     iterations=(STEP,),
     settings=(
         Line("{any}compiled for CUDA {decimal} on {gpu_text} with world_size {world_size}"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -27,7 +26,6 @@ FORMAT = LineFormat(
             length="--max-seq-len",
         )
     ),
-    holds=NOTHING,
     iterations=(
         Line(
             "step {number}[/{last}] ({decimal}%) | loss: {loss} |{any} dt: {time_ms}ms |"

@@ -5,7 +5,6 @@ The clock in front of every line shows what lies between two steps: checkpoints,
 
 from __future__ import annotations
 
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Timing
@@ -13,7 +12,6 @@ from stepwatch.run import Timing
 FORMAT = LineFormat(
     name="nanoswe",
     timing=Timing.SPANS_STEP,
-    holds=NOTHING,
     iterations=(Line("step {number} | loss {loss} | lrm {word} | dt_ms {time_ms}"),),
     checkpoints=(Line("saved checkpoint model_{at}"),),
     settings=(

@@ -12,7 +12,6 @@ from enum import IntEnum
 import numpy as np
 
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked, losses
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -78,7 +77,6 @@ class _Olmo(LineFormat):
 FORMAT = _Olmo(
     name="olmo",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     traits=Traits(
         shows_events=True,
         levers=Levers(

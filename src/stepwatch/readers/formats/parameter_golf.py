@@ -14,7 +14,6 @@ import numpy as np
 
 from stepwatch.readers.formats.modded_nanogpt import CLOCKS_OF_VALIDATIONS, STEP, VALIDATION, Modded
 from stepwatch.readers.formats.running import median
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -89,7 +88,6 @@ class _Golf(Modded):
 FORMAT = _Golf(
     name="parameter-golf",
     timing=Timing.CUMULATIVE,
-    holds=NOTHING,
     iterations=(
         STEP,
         Line("{pad}{number}/{last} train_loss:{pad}{loss} train_time:{pad}{time_min}m tok/s:{pad}{tokens_per_s}{rest}"),

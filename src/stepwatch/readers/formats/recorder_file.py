@@ -17,7 +17,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.recorder_run import complete
-from stepwatch.readers.reader import MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import (
     DEVICES,
     INSIDE,
@@ -224,7 +224,6 @@ def _loss(told: Mapping[str, Any], name: str) -> float | None:
 READER = Reader(
     name="stepwatch",
     timing=Timing.SPANS_STEP,
-    holds=NOTHING,
     sniff=sniff,
     parse=parse,
     finish=finish,

@@ -22,7 +22,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.event_files import Text, decode, fields
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
-from stepwatch.readers.reader import BOTH, CHECKPOINT, NOTHING, Reader
+from stepwatch.readers.reader import BOTH, CHECKPOINT, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_of, rows_where
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
@@ -579,7 +579,7 @@ def _protobuf_value(data: bytes) -> object:
 
 
 READER = Reader(
-    name="tensorboard", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    name="tensorboard", timing=Timing.SPANS_LOG_INTERVAL,
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

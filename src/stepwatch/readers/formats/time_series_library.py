@@ -16,7 +16,6 @@ import numpy as np
 
 from stepwatch import bounds
 from stepwatch.readers.formats.running import in_one_piece, median
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import OVER, Records, pieces, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -167,7 +166,6 @@ def _add_training(told: _Told, records: Records) -> bool:
 FORMAT = _TimeSeries(
     name="time-series-library",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(_PLACE, _EPOCH),
     settings=(
         _BEGUN,

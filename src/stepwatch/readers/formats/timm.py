@@ -12,7 +12,6 @@ import numpy as np
 from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Laps, in_one_piece, lap_times
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, Records, pieces, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -105,7 +104,6 @@ def _passes(table: np.ndarray) -> list[Pass]:
 FORMAT = _Timm(
     name="timm",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(_TIMM, _EXAMPLE, _SWIN),
     checkpoints=(Line("Current checkpoints:"), Line("{any} saved !!!"), Line("=\\> saving checkpoint ")),
     settings=(

@@ -15,7 +15,6 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import of_kind
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -186,7 +185,6 @@ def _tokens(rows: Iterations, facts: Sequence[Event], starts: Ints, by_clock: Fl
 FORMAT = _Torchtitan(
     name="torchtitan",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(
         Line(
             "{colour}step:{pad}{number}  {colour}loss:{pad}{loss}[  {colour}grad_norm:{pad}{word}]"

@@ -538,7 +538,7 @@ def _merged(evaluations: list[Evaluation]) -> list[Evaluation]:
 
 
 READER = Reader(
-    name="tqdm-loop", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    name="tqdm-loop", timing=Timing.SPANS_LOG_INTERVAL,
     sniff=sniff, parse=parse, finish=finish, traits=Traits(may_evaluate=True), strongest=_STRONGEST,
     claims_any_bar=True,
 )  # fmt: skip

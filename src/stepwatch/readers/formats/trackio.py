@@ -13,7 +13,7 @@ from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.readers.formats.history import History, add_history
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Timing
 from stepwatch.sources import kind_of
@@ -97,6 +97,6 @@ def _objects(texts: list[str]) -> list[dict[str, object]]:
 
 
 READER = Reader(
-    name="trackio", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    name="trackio", timing=Timing.SPANS_LOG_INTERVAL,
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
 )  # fmt: skip

@@ -15,7 +15,6 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
 from stepwatch.readers.levers import ULTRALYTICS
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import ANNOUNCED, OVER, Records, rows_of
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
@@ -141,7 +140,6 @@ def _seconds(found: dict[str, Floats]) -> Floats:
 FORMAT = _Ultralytics(
     name="ultralytics",
     timing=Timing.SPANS_ITERATION,
-    holds=NOTHING,
     iterations=(Line(_EPOCH + _TQDM), Line(_EPOCH + _OWN)),
     settings=(_BEGUN, _BEGUN_FOR, Line("{any} patience={patience:int},"), Line("{any}CUDA:0 ({gpu_text}, {int}MiB)")),
     tables=(

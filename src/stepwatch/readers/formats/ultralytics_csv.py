@@ -7,17 +7,16 @@ that starts again. YOLOv5 writes no time, and neither did the first of its succe
 
 from __future__ import annotations
 
-import math
 import re
 from itertools import islice, pairwise
 
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.formats.json_rows import first_of_each, lone_row
+from stepwatch.readers.formats.json_rows import first_of_each, lone_row, number_in
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, Reader
-from stepwatch.readers.records import LARGEST_KEPT, Records, rows_of
+from stepwatch.readers.records import Records, rows_of
 from stepwatch.readers.text.block import PIECE_BYTES, read_cells
 from stepwatch.run import Evaluation, Fact, Ints, Timing, Traits
 
@@ -98,21 +97,13 @@ def _keep_rows(header: bytes, body: bytes, line: int, records: Records) -> None:
         if cells is None:  # line by line
             rows = [row.split(b",") for row in piece.split(b"\n")]
             lines = line + np.flatnonzero([len(row) == len(names) for row in rows])
-            whole = [[_number(cell) for cell in row] for row in rows if len(row) == len(names)]
+            whole = [[number_in(cell) for cell in row] for row in rows if len(row) == len(names)]
             cells = np.array(whole).reshape(-1, len(names))
         nothing = np.full(len(cells), np.nan)
         loss = sum((cells[:, at] for at in losses), np.zeros(len(cells))) if losses else nothing
         clock = cells[:, clock_at] if clock_at is not None else nothing
         records.keep(_ROWS, lines, cells[:, 0], clock, loss, float(validates))
         begin, line = end, line + body.count(b"\n", begin, end)
-
-
-def _number(cell: bytes) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        return math.nan
-    return value if abs(value) <= LARGEST_KEPT else math.nan
 
 
 READER = Reader(

@@ -14,7 +14,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, median
-from stepwatch.readers.reader import MOST_SNIFFED, NOTHING
+from stepwatch.readers.reader import MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Kinds, Records
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, read_number
 from stepwatch.readers.text.clocks import clocks_of
@@ -144,7 +144,6 @@ def _complete(run: Run, told: Kinds, records: Records) -> Run:
 FORMAT = _Verl(
     name="verl",
     timing=Timing.SPANS_STEP,
-    holds=NOTHING,
     traits=Traits(
         levers=Levers(
             evaluate_every="trainer.test_freq",

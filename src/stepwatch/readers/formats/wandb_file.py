@@ -18,7 +18,7 @@ from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tensorboard import Events
 from stepwatch.readers.formats.wandb import CARD
 from stepwatch.readers.formats.wandb_records import Decoder, Recorded
-from stepwatch.readers.reader import NOTHING, Reader
+from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Evaluation, Fact, Run, Timing, Traits, UnreadLines
 from stepwatch.settings import KINDS, Origin, Settings
@@ -148,7 +148,7 @@ def facts_of(recorded: Recorded) -> list[Fact]:
 
 
 READER = Reader(
-    name="wandb-file", timing=Timing.SPANS_LOG_INTERVAL, holds=NOTHING,
+    name="wandb-file", timing=Timing.SPANS_LOG_INTERVAL,
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
     traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
 )  # fmt: skip

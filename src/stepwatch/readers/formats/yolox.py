@@ -10,7 +10,6 @@ import numpy as np
 
 from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.reader import NOTHING
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -68,7 +67,6 @@ def _with_ends(table: np.ndarray, saves: Floats) -> np.ndarray:
 FORMAT = _Yolox(
     name="yolox",
     timing=Timing.SPANS_LOG_INTERVAL,
-    holds=NOTHING,
     iterations=(_STEP,),
     settings=(
         Line("{any}start train epoch{epoch_begun:int}"),

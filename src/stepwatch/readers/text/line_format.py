@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.reader import Reader, Untimed
+from stepwatch.readers.reader import NOTHING, Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import CARD_LETTERS, FAULT_LETTERS, names_fault_by_number, read_surroundings
@@ -41,7 +41,7 @@ class Kept(NamedTuple):
 class LineFormat:
     name: str
     timing: Timing
-    holds: frozenset[str]
+    holds: frozenset[str] = NOTHING
     iterations: tuple[Line, ...]
     """Fields: `number`, one of the times or `per_s`, and what else COLUMNS names; `last`. Matched behind the prefix."""
     evaluations: tuple[Line, ...] = ()
@@ -68,7 +68,7 @@ class LineFormat:
 
     def reader(self) -> Reader:
         return Reader(
-            self.name, self.timing, self.holds, self.sniff, self.parse, self.finish, traits=self.traits,
+            self.name, self.timing, self.sniff, self.parse, self.finish, holds=self.holds, traits=self.traits,
             untimed=self.untimed,
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -58,20 +58,12 @@ class Timing(StrEnum):
     SPANS_RUN = "run"  # the log has only the time of the whole run, or of its epochs: the mean of all their steps
 
 
-class Start(StrEnum):
-    """What the time of a run's first row begins with."""
-
-    TRAINING = "training"
-    PROCESS = "process"  # or its log: what came before the training is in it
-    UNKNOWN = "unknown"  # that time is only assumed, to be as of the others
-
-
-class UnreadLines(StrEnum):
-    """What the lines are that a reader keeps as not understood."""
-
-    UNTIMED = "untimed"  # they look like iterations but no time could be read
-    ALL = "all"  # every line it does not know
-    CUT = "cut"  # the file ends in the middle of a record
+Start: TypeAlias = Literal["training", "process", "unknown"]
+"""What the time of a run's first row begins with: where it is that of the process, or its log, what came before the
+training is in it; an unknown time is only assumed, to be as of the others."""
+UnreadLines: TypeAlias = Literal["untimed", "all", "cut"]
+"""The lines that a reader keeps as not understood: those that look like iterations but have no time, every line that it
+does not know, or a record in the middle of which the file ends."""
 
 
 class Levers(NamedTuple):
@@ -137,7 +129,7 @@ class Traits:
     """Most of its runs evaluate, in a time that counts: one that has not yet shown it may still do so."""
     hides_saves: bool = False
     """What passes between an evaluation and the next step is in no line before the end."""
-    unread_lines: UnreadLines = UnreadLines.UNTIMED
+    unread_lines: UnreadLines = "untimed"
     levers: Levers = NO_LEVERS
 
 
@@ -348,14 +340,9 @@ class Rank(NamedTuple):
     wait_s: Floats
 
 
-class TimeMeaning(StrEnum):
-    """What the times are in lines that an example describes."""
-
-    STEP = "step"
-    INTERVAL = "interval"  # all iterations since the line before
-    ELAPSED = "elapsed"  # since the start
-    MEAN = "mean"  # of all iterations since the start
-    CLOCK = "clock"  # the timestamps of the lines
+TimeMeaning: TypeAlias = Literal["step", "interval", "elapsed", "mean", "clock"]
+"""What the times are in lines that an example describes: of a step, of all since the line before, since the start, the
+mean of all since the start, or the timestamps of the lines."""
 
 
 class ReadLine(NamedTuple):
@@ -426,7 +413,7 @@ class Run:
     rank: int | None = None
     bar_alone: bool = False
     """Nothing but a progress bar shows that this is a training."""
-    start: Start = Start.TRAINING
+    start: Start = "training"
     announced: tuple[Unread, ...] = ()
     """Lines that say that the steps are others from there on."""
     first_covers: int | None = None

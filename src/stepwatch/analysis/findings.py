@@ -23,9 +23,7 @@ from stepwatch.run import (
     Floats,
     Ints,
     Run,
-    Start,
     Timing,
-    UnreadLines,
     most_telling,
     numbers_of,
     rows_from,
@@ -95,7 +93,7 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
             text = Message(
                 "Iterations {begin:n} to {at:n} took {time:time} together: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and the steps. They do not count towards the speed."
             )
-        elif a.run.start is Start.PROCESS:
+        elif a.run.start == "process":
             text = Message(
                 "Iterations {begin:n} to {at:n} took {time:time} together since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. They do not count towards the speed."
             )
@@ -117,7 +115,7 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
         text = Message(
             "Iteration {at:n} took {time:time}: {compile:range} of it is compilation and warm-up, the rest is the first evaluation and one step. It does not count towards the speed."
         )
-    elif a.run.start is Start.PROCESS:
+    elif a.run.start == "process":
         text = Message(
             "Iteration {at:n} took {time:time} since the log was begun: {compile:range} of it is what came before the training, compilation and warm-up. It does not count towards the speed."
         )
@@ -686,11 +684,11 @@ def how_it_was_read(a: Analysis) -> Iterator[Finding]:
 def lines_without_time(run: Run) -> Iterator[Finding]:
     """A stage that prints no times, or lines that were cut: what is missing from the figures."""
     unread, count = run.unread, run.unread_count
-    if run.traits.unread_lines is UnreadLines.CUT:
+    if run.traits.unread_lines == "cut":
         text = Message("The file ends in the middle of a record: the rest is not written yet, or was lost.")
         yield Finding("lines_without_time", NOTICE, text)
         return
-    if run.traits.unread_lines is UnreadLines.ALL:
+    if run.traits.unread_lines == "all":
         numbered = re.compile(r"(?<![\w*])iter(?:ation)?\s+\d{1,12}\s*:")
         unread = tuple(line for line in unread if numbered.search(line.text))
         count = len(unread)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -27,19 +26,8 @@ if TYPE_CHECKING:
 # --- the step to come: the level now, how it has changed, and what no line shows yet ----------------------------
 
 
-class Reason(StrEnum):
-    """Why a forecast is wide, or not the plain product of what was seen."""
-
-    SCHEDULE = "schedule"
-    EVALUATIONS = "evaluations"
-    LEVELS = "levels"
-    SLOWER = "slower"
-    FASTER = "faster"
-    LIMIT = "limit"
-    PATIENCE = "patience"
-    HIDDEN = "hidden"
-
-
+Reason: TypeAlias = Literal["schedule", "evaluations", "levels", "slower", "faster", "limit", "patience", "hidden"]
+"""Why a forecast is wide, or not the plain product of what was seen."""
 # What a machine does later that it has not shown yet: heat, other users; evaluations slow as steps do. The least that
 # covers nine in ten of the forecasts that allow for nothing else, from 288 public logs, none counted for more than six
 # of its cuts. How far each trainer bears out what the others need: benchmarks.left_out. Things get slower more often
@@ -100,13 +88,13 @@ def future_step(
         now = median(times[-fifth:]) * math.exp(slope / 10)
         later = now * math.exp(slope * share_left / max(share_left, 1 - share_left) / 2)
         levels = [now, later, median(times[:fifth])]
-        reasons.append(Reason.SLOWER if slope > 0 else Reason.FASTER)
+        reasons.append("slower" if slope > 0 else "faster")
     if len(regimes.regimes) > 1 and not run.traits.schedules:
         levels += [regime.step_s for regime in regimes.regimes]
-        reasons.append(Reason.LEVELS)
+        reasons.append("levels")
     low, high = min(levels) * (1 - down), max(levels) * (1 + up)
     if run.traits.schedules:
-        reasons.append(Reason.SCHEDULE)
+        reasons.append("schedule")
         # By half: the most that the steps of a published schedule grow (modded-nanogpt, 2025: batch and window).
         high += now * 0.5 * min(2 * share_left, 1.0)
     return Interval(factor * max(low, 0.0), factor * now, factor * high), tuple(reasons)
@@ -195,26 +183,26 @@ def find_forecast(
         remaining = Interval(min(remaining.low, of_first.low), of_first.mid, max(remaining.high, of_first.high))
     seen = run.evaluations or phases.first_evaluates or phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
     if run.traits.may_evaluate and not seen and costs.eval_s is None:  # it mostly does, or the log says that it will
-        reasons = (*reasons, Reason.EVALUATIONS)
+        reasons = (*reasons, "evaluations")
         # Found as LATER_DOWN was, from the logs without an evaluation in their first part.
         remaining = Interval(remaining.low, remaining.mid, remaining.high + UNSEEN_EVALUATIONS * remaining.mid)
     elif evals and costs.eval_s is not None and phases.eval_interval and end % phases.eval_interval:
         # Many trainers evaluate after their last step too, and no line says so before.
         remaining = Interval(remaining.low, remaining.mid, remaining.high + costs.eval_s.mid)
     if run.traits.hides_saves and not goodput.by_clock and evals:
-        reasons = (*reasons, Reason.HIDDEN)
+        reasons = (*reasons, "hidden")
         past, remaining = (
             Interval(span.low + hidden.low, span.mid + hidden.mid, span.high + hidden.high)
             for span, hidden in ((past, HIDDEN_S.scaled(len(run.evaluations))), (remaining, HIDDEN_S.scaled(evals)))
         )
     if run.patience is not None and max(run.patience, last) < end:
-        reasons = (*reasons, Reason.PATIENCE)
+        reasons = (*reasons, "patience")
         earliest = max(run.patience - last, 0) / (end - last)  # where nothing has become better since the first epoch
         remaining = Interval(remaining.low * earliest, remaining.mid, remaining.high)
     # What biased the past biases the future alike, so the errors add up, not in quadrature.
     total = Interval(past.low + remaining.low, past.mid + remaining.mid, past.high + remaining.high)
     if run.limit_s is not None and past.mid < run.limit_s:
-        reasons = (Reason.LIMIT,)
+        reasons = ("limit",)
         total = Interval(run.limit_s, run.limit_s, run.limit_s + step.high)  # it looks at the clock after a step
         remaining = Interval(*(edge - past.mid for edge in (total.low, total.mid, total.high)))
     return Forecast(

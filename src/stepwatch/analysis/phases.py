@@ -20,7 +20,6 @@ from stepwatch.run import (
     Floats,
     Ints,
     Run,
-    Start,
     Timing,
     column_of,
     numbers_of,
@@ -253,7 +252,7 @@ def _before_first(numbers: Ints, interval: int) -> int:
 def _first_row(run: Run, interval: int) -> int | None:
     """The first iteration of the process; a log that starts in mid-run has none."""
     iterations = run.iterations
-    if not len(iterations) or run.timing is Timing.SPANS_RUN or run.start is Start.UNKNOWN:
+    if not len(iterations) or run.timing is Timing.SPANS_RUN or run.start == "unknown":
         return None
     number, mfu = int(iterations.number[0]), float(iterations.reported_mfu[0])
     if run.span is not None:
@@ -267,7 +266,7 @@ def _first_row(run: Run, interval: int) -> int | None:
             far = len(iterations) > 1 and iterations.time_s[0] > STALL_RATIO * median(iterations.time_s[1:])
             if most and not (run.has_header and far):
                 return None
-            if run.start is Start.PROCESS:  # which may go on from a checkpoint
+            if run.start == "process":  # which may go on from a checkpoint
                 return 0
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first

@@ -21,7 +21,7 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import UNKNOWN, count, sections, texts, time, word
 from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, share_text, verdict_headline
-from stepwatch.run import ReadLine, TimeMeaning, Understood
+from stepwatch.run import ReadLine, Understood
 from stepwatch.settings import Origin
 from stepwatch.verdict import Status
 
@@ -304,16 +304,16 @@ def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
 
 
 _TIMES = {
-    TimeMeaning.STEP: Message("{time:time} for one iteration"),
-    TimeMeaning.INTERVAL: Message("{time:time} for all iterations since the line before"),
-    TimeMeaning.ELAPSED: Message("{time:time} since the start"),
-    TimeMeaning.MEAN: Message("{time:time} per iteration, the mean since the start"),
-    TimeMeaning.CLOCK: Message("its time by the timestamps of the lines"),
+    "step": Message("{time:time} for one iteration"),
+    "interval": Message("{time:time} for all iterations since the line before"),
+    "elapsed": Message("{time:time} since the start"),
+    "mean": Message("{time:time} per iteration, the mean since the start"),
+    "clock": Message("its time by the timestamps of the lines"),
 }
 _OF_EPOCHS = {
-    TimeMeaning.STEP: Message("{time:time} for one epoch"),
-    TimeMeaning.INTERVAL: Message("{time:time} for all epochs since the line before"),
-    TimeMeaning.MEAN: Message("{time:time} per epoch, the mean since the start"),
+    "step": Message("{time:time} for one epoch"),
+    "interval": Message("{time:time} for all epochs since the line before"),
+    "mean": Message("{time:time} per epoch, the mean since the start"),
 }
 
 
@@ -344,7 +344,7 @@ def understood_blocks(understood: Understood) -> tuple[doc.Block, ...]:
 
 def _time(understood: Understood, line: ReadLine) -> Message:
     of_epochs = _OF_EPOCHS if understood.counts_epochs else {}
-    if line.time_s is None and understood.meaning is not TimeMeaning.CLOCK:
+    if line.time_s is None and understood.meaning != "clock":
         return Message("no time")
     return of_epochs.get(understood.meaning, _TIMES[understood.meaning])._replace(params={"time": line.time_s})
 

@@ -138,7 +138,7 @@ def understood_json(understood: Understood) -> dict[str, Any]:
     """How lines were read that an example describes; lines count from 1."""
     return {
         "counts": "epochs" if understood.counts_epochs else "iterations",
-        "time": understood.meaning.value,
+        "time": understood.meaning,
         "word": understood.word or None,
         "unit": understood.unit or None,
         "unit_assumed": understood.unit_assumed,

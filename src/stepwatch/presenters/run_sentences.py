@@ -12,7 +12,7 @@ import numpy as np
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED, MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import SMALL_SHARE
-from stepwatch.analysis.forecast import HIDDEN_S, Reason
+from stepwatch.analysis.forecast import HIDDEN_S
 from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
 from stepwatch.bounds import CLOCK_S
@@ -322,28 +322,28 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
 
 
 _REASONS = {
-    Reason.LIMIT: Message(
+    "limit": Message(
         "The trainer stops at its limit of {limit:time} of training; the number of iterations is what fits into it at the present speed."
     ),
-    Reason.SCHEDULE: Message(
+    "schedule": Message(
         "The trainer makes its steps longer during the run (a larger batch or window), and the log does not say by how much: the upper end allows for steps that become half as long again."
     ),
-    Reason.EVALUATIONS: Message(
+    "evaluations": Message(
         "The log shows no evaluation yet. A run that evaluates later takes longer: the upper end allows for a fifth of the rest."
     ),
-    Reason.LEVELS: Message(
+    "levels": Message(
         "The step time has changed during the run and may change back: the range covers the levels so far."
     ),
-    Reason.SLOWER: Message(
+    "slower": Message(
         "Steps are becoming slower. The forecast is for the present speed; the range reaches from the speed at the beginning to the one if this goes on for as long again."
     ),
-    Reason.FASTER: Message(
+    "faster": Message(
         "Steps are becoming faster. The forecast is for the present speed; the range reaches from the speed at the beginning to the one if this goes on for as long again."
     ),
-    Reason.PATIENCE: Message(
+    "patience": Message(
         "The trainer stops early when the model no longer becomes better (patience): the lower end allows for it."
     ),
-    Reason.HIDDEN: Message(
+    "hidden": Message(
         "The log does not show what passes between two epochs (saving, starting the data loader): the range allows for up to {hidden:time} each time."
     ),
 }

@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from tests.builders import Saves, Truth, a_log
@@ -525,7 +526,7 @@ def test_overhead_is_said_where_the_log_has_a_line_for_each_evaluation() -> None
 def test_every_reason_for_a_forecasts_range_can_be_said() -> None:
     analysis = analyse(read(from_text(a_log(CUT), "train.log"))[0])
     limited = replace(analysis, run=replace(analysis.run, limit_s=600.0))
-    for reason in Reason:
+    for reason in get_args(Reason):
         forecast = replace(analysis.forecast, reasons=(reason,))
         *_, said = sentences.forecast_notes(replace(limited, forecast=forecast))
         for language in LANGUAGES:

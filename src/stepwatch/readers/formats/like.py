@@ -54,7 +54,6 @@ from stepwatch.run import (
     Iterations,
     ReadLine,
     Run,
-    TimeMeaning,
     Timing,
     Understood,
 )
@@ -305,8 +304,8 @@ class _Like(LineFormat):
         timed = np.isfinite(times)
         if reading is None or not timed.any():
             raise self._implausible(seen, columns, counts_epochs)
-        if reading.meaning is not TimeMeaning.STEP:
-            since_start = reading.meaning in (TimeMeaning.ELAPSED, TimeMeaning.MEAN)
+        if reading.meaning != "step":
+            since_start = reading.meaning in ("elapsed", "mean")
             kept = seen.of(timed)
             gaps = kept.covers()
             for row in np.flatnonzero(np.diff(kept.number, prepend=kept.number[0] + 1) < 0).tolist():
@@ -315,7 +314,7 @@ class _Like(LineFormat):
                 if since_start and 0 < done <= gaps[min(row + 1, len(gaps) - 1)]:
                     records.events.append(Fact(line=line, name="first_covers", value=done))
         beside = [type(event) for event in (*records.sorted_events(), *records.unplaced)]
-        if reading.meaning is TimeMeaning.STEP and 2 * max(map(beside.count, (Evaluation, Checkpoint))) > len(rows) > 2:
+        if reading.meaning == "step" and 2 * max(map(beside.count, (Evaluation, Checkpoint))) > len(rows) > 2:
             # What comes with most lines could not be separated from the steps: no time but theirs is printed.
             records.events.append(Fact(line=int(rows.line[0]), name="holds", value=NOTHING))
         places = [place for place, column in enumerate(columns) if any(column is each for each in usable)]

@@ -125,7 +125,7 @@ class Reading(NamedTuple):
     def agrees(self, clock: Reading) -> bool:
         """Whether the steps fit into the time of the clock, and do not leave most of it empty."""
         # Evaluations and saves between two lines may take five times as long as the steps, rarely more.
-        least = _NEAR if self.meaning is not TimeMeaning.STEP else 5.0
+        least = _NEAR if self.meaning != "step" else 5.0
         return clock.usual[0] / least <= self.usual[0] <= clock.usual[1] * _NEAR
 
 
@@ -171,7 +171,7 @@ def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]
     found = [reading for place, column in enumerate(columns) for reading in _readings(rows, place, column)]
     clock = _clock(rows)
     if clock is None:  # a time that runs on is as good as one
-        running = [each for each in found if each.meaning is TimeMeaning.ELAPSED and each.score > 0]
+        running = [each for each in found if each.meaning == "elapsed" and each.score > 0]
         clock = max(running, key=lambda each: each.score, default=None)
     else:
         found.append(clock)
@@ -182,13 +182,13 @@ def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]
             agrees = any(
                 reading.agrees(each) and each.agrees(reading)
                 for each in others
-                if (each.meaning is TimeMeaning.ELAPSED) != (reading.meaning is TimeMeaning.ELAPSED)
+                if (each.meaning == "elapsed") != (reading.meaning == "elapsed")
             )
             score = _WITNESS * agrees if reading.column is not None else 0
         else:
             score = _WITNESS if reading.agrees(clock) else -_WITNESS
         sure = clock is not None and score > 0
-        if not sure and (reading.meaning is TimeMeaning.INTERVAL or (reading.scale != 1.0 and reading.score < 0)):
+        if not sure and (reading.meaning == "interval" or (reading.scale != 1.0 and reading.score < 0)):
             continue  # nothing but a clock can show it
         judged.append(reading._replace(score=reading.score + score))
     judged = [each for each in judged if each.score > -_WITNESS]
@@ -196,7 +196,7 @@ def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]
         return None, False
     best = max(judged, key=lambda each: each.score)
     rivals = [each for each in judged if each.score >= best.score - 1]
-    steps = [each for each in rivals if each.meaning is best.meaning is TimeMeaning.STEP]
+    steps = [each for each in rivals if each.meaning == best.meaning == "step"]
     differ = any(max(each.usual[0], best.usual[0]) > _NEAR * min(each.usual[0], best.usual[0]) for each in steps)
     return best, clock is None and differ
 
@@ -208,14 +208,14 @@ def times_of(rows: Rows, columns: Sequence[Column], reading: Reading) -> Floats:
         error_s = WHOLE_SECONDS if bool((values[np.isfinite(values)] % 1 == 0).all()) else 0.0
     else:
         values, error_s = columns[reading.column].values * reading.scale, columns[reading.column].error_s
-    if reading.meaning is TimeMeaning.STEP:
+    if reading.meaning == "step":
         return np.where(values > 0, values, np.nan)
-    if reading.meaning is TimeMeaning.INTERVAL:
+    if reading.meaning == "interval":
         return np.where(values > 0, values, np.nan) / rows.covers()
     known = np.flatnonzero(np.isfinite(values))
     kept, values = rows.of(known), values[known]
     errors = np.full(len(values), error_s)
-    if reading.meaning is TimeMeaning.MEAN:
+    if reading.meaning == "mean":
         values, errors = values * kept.done, errors * kept.done
     times = np.full(len(rows.number), np.nan)
     for part in kept.parts(values):
@@ -252,7 +252,7 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
         runs = rises and grows and not claim.each and not claim.is_mean
     usual = _usual(kept, values, parts)
     if rises and not claim.each and not claim.is_mean and usual is not None:
-        yield Reading(TimeMeaning.ELAPSED, place, 1.0, 2.5 if runs else -1.0, usual)
+        yield Reading("elapsed", place, 1.0, 2.5 if runs else -1.0, usual)
     if runs:
         return
     if claim.is_mean and len(values) >= 3:
@@ -261,7 +261,7 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
         usual = _usual(kept, elapsed, parts)
         if rises and usual is not None:  # single steps, far apart, show less than the mean of all
             score = claim.weight + (4.5 if median(kept.covers()) > 1 else 0.5)
-            yield Reading(TimeMeaning.MEAN, place, 1.0, score, usual)
+            yield Reading("mean", place, 1.0, score, usual)
     middle = median(values[values > 0])
     covers = median(kept.covers())
     for scale in (1.0, MILLI) if not claim.unit else (1.0,):
@@ -270,9 +270,9 @@ def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
         if scale != 1.0:  # seconds, unless no run takes so long
             score = score - 1 if middle * rows.length > _LONGEST_RUN_S else -1.0
         if step * rows.length <= _LONGEST_RUN_S:
-            yield Reading(TimeMeaning.STEP, place, scale, score, (step, step))
+            yield Reading("step", place, scale, score, (step, step))
         if covers > 1 and not claim.each and not claim.is_mean:
-            yield Reading(TimeMeaning.INTERVAL, place, scale, score - 1, (step / covers, step / covers))
+            yield Reading("interval", place, scale, score - 1, (step / covers, step / covers))
 
 
 def _rises(rows: Rows, values: Floats) -> tuple[bool, Floats, list[slice]]:
@@ -291,7 +291,7 @@ def _clock(rows: Rows) -> Reading | None:
         return None
     kept = rows.of(known)
     usual = _usual(kept, kept.stamps, kept.parts(kept.stamps))
-    return None if usual is None else Reading(TimeMeaning.CLOCK, None, 1.0, 0.0, usual)
+    return None if usual is None else Reading("clock", None, 1.0, 0.0, usual)
 
 
 def _usual(rows: Rows, values: Floats, parts: Sequence[slice]) -> tuple[float, float] | None:

@@ -21,7 +21,7 @@ from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import CARD, fault_in, may_be_fault
 from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Found, Line, lines_behind, value_of
 from stepwatch.readers.text.stamps import stamp_of, strip_prefix
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Timing, Traits, UnreadLines
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Timing, Traits
 from stepwatch.settings import KINDS, read_value
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
@@ -432,6 +432,6 @@ READER = Reader(
         ),
         has_nanogpt_settings=True, states_model=True, announces_compile=True, mfu_of_a100=True, mfu_marks_start=True,
         evaluates_at_zero=True, saves_with_evaluations=True, shows_events=True, prints_means=True,
-        unread_lines=UnreadLines.ALL,
+        unread_lines="all",
     ),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
 from stepwatch.readers.reader import BOTH, CHECKPOINT, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_of, rows_where
 from stepwatch.readers.text.arguments import settings_from
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Start, Timing, Traits, UnreadLines, usual_distance
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, usual_distance
 from stepwatch.sources import kind_of
 
 _LOSSES = (
@@ -367,7 +367,7 @@ class Events:
         for row, start in zip(begun.tolist(), self._starts(rows.wall_s[begun]).tolist(), strict=True):
             before_s = rows.wall_s[row - 1] if row else -np.inf
             known = any(before_s < wall <= start for wall in told)
-            value = Start.TRAINING if known else Start.PROCESS if start > before_s else Start.UNKNOWN
+            value = "training" if known else "process" if start > before_s else "unknown"
             records.events.append(Fact(int(line[row]), "start", value))
 
 
@@ -581,5 +581,5 @@ def _protobuf_value(data: bytes) -> object:
 READER = Reader(
     name="tensorboard", timing=Timing.SPANS_LOG_INTERVAL,
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
-    traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
+    traits=Traits(may_evaluate=True, unread_lines="cut"),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from stepwatch.readers.formats.wandb import CARD
 from stepwatch.readers.formats.wandb_records import Decoder, Recorded
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
-from stepwatch.run import Evaluation, Fact, Run, Timing, Traits, UnreadLines
+from stepwatch.run import Evaluation, Fact, Run, Timing, Traits
 from stepwatch.settings import KINDS, Origin, Settings
 from stepwatch.sources import kind_of
 
@@ -150,5 +150,5 @@ def facts_of(recorded: Recorded) -> list[Fact]:
 READER = Reader(
     name="wandb-file", timing=Timing.SPANS_LOG_INTERVAL,
     sniff=sniff, parse=parse, finish=finish, complete=with_inside, strongest=math.inf,
-    traits=Traits(may_evaluate=True, unread_lines=UnreadLines.CUT),
+    traits=Traits(may_evaluate=True, unread_lines="cut"),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.readers import detect, read
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.run import Run, TimeMeaning
+from stepwatch.run import Run
 from stepwatch.sources import from_text
 
 
@@ -258,7 +258,7 @@ def test_a_time_that_counts_down_is_what_is_left() -> None:
     dressed = [stamped(0.6 * n, line) for n, line in zip(range(100, 4000, 100), lines, strict=True)]
     run = the_run("\n".join(dressed), dressed[7])
     assert run.understood is not None
-    assert run.understood.meaning is TimeMeaning.CLOCK
+    assert run.understood.meaning == "clock"
     assert run.understood.disagrees
     assert usual(run) == pytest.approx(0.6, rel=0.01)
 
@@ -333,7 +333,7 @@ def test_the_clock_of_the_lines_is_enough(shape: str) -> None:
     run = the_run("\n".join(lines), lines[5])
     assert usual(run) == pytest.approx(0.7, rel=0.01)
     assert run.understood is not None
-    assert run.understood.meaning is TimeMeaning.CLOCK
+    assert run.understood.meaning == "clock"
     assert not run.understood.disagrees
 
 
@@ -348,7 +348,7 @@ def test_a_time_of_all_iterations_since_the_line_before_is_divided() -> None:
     run = the_run("\n".join(lines), lines[5])
     assert usual(run) == pytest.approx(0.34, rel=0.02)
     assert run.understood is not None
-    assert run.understood.meaning is TimeMeaning.INTERVAL
+    assert run.understood.meaning == "interval"
     bare = [line[24:] for line in lines]  # nothing then shows that it is not that of one iteration
     assert usual(the_run("\n".join(bare), bare[5])) == pytest.approx(34, rel=0.02)
 
@@ -357,7 +357,7 @@ def test_evaluations_between_the_lines_do_not_make_the_step_a_part() -> None:
     lines = [stamped(0.5 * n + 60 * (n // 100), f"step {n} time 0.{50 + n % 3} s") for n in range(0, 2000, 100)]
     run = the_run("\n".join(lines), lines[5])
     assert run.understood is not None
-    assert run.understood.meaning is TimeMeaning.STEP
+    assert run.understood.meaning == "step"
 
 
 def test_a_unit_that_is_not_printed_is_shown_by_the_clock() -> None:
@@ -387,7 +387,7 @@ def test_a_mean_since_the_start_is_undone() -> None:
         lines.append(f"Epoch: [0][{n:4d}/1000]\tTime 0.5{n % 7} ( {mean:.5f})\tLoss 6.9 (6.9)")
     run = the_run("\n".join(lines), lines[5])
     assert run.understood is not None
-    assert run.understood.meaning is TimeMeaning.MEAN
+    assert run.understood.meaning == "mean"
     assert usual(run) == pytest.approx(0.9, rel=0.02)
 
 

@@ -13,7 +13,7 @@ from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.readers import detect, read
 from stepwatch.readers.formats.event_files import decode
-from stepwatch.run import Run, Start
+from stepwatch.run import Run
 from stepwatch.sources import Source, kind_of, normalise
 
 BEGIN_S = 1_700_000_000.0
@@ -344,7 +344,7 @@ def test_what_the_whole_took_tells_when_it_began() -> None:
     data = start(BEGIN_S) + a_file(last=200, begin_s=late).removeprefix(start(late))
     ended = scalar(late + 108, 200, "train/train_runtime", 108.0)
     unsure, run = the_run(data), the_run(data + ended)
-    assert (unsure.start, run.start) == (Start.PROCESS, Start.TRAINING)
+    assert (unsure.start, run.start) == ("process", "training")
     assert "before the training" in first_said(unsure)
     assert "before the training" not in first_said(run)
     assert run.iterations.time_s[0] == pytest.approx(1.3)
@@ -352,14 +352,14 @@ def test_what_the_whole_took_tells_when_it_began() -> None:
 
 
 def test_arguments_are_written_when_the_training_begins() -> None:
-    assert the_run(a_file(head=arguments(BEGIN_S, per_device_train_batch_size=4))).start is Start.TRAINING
+    assert the_run(a_file(head=arguments(BEGIN_S, per_device_train_batch_size=4))).start == "training"
 
 
 def test_a_second_training_of_a_process_did_not_begin_with_it() -> None:
     later = BEGIN_S + 3000
     second = a_file(last=400, step_s=0.6, begin_s=later).removeprefix(start(later))
     first, run = read(Source("runs", a_file(last=200) + second))
-    assert (first.start, run.start) == (Start.PROCESS, Start.UNKNOWN)
+    assert (first.start, run.start) == ("process", "unknown")
     assert run.iterations.number[0] == 10
     assert run.iterations.time_s[1:].tolist() == pytest.approx([0.6] * 39)
     assert 0.5 <= run.iterations.time_s[0] <= 0.6  # as the others

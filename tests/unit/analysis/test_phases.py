@@ -15,7 +15,7 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.comparison import compare, limit_of
 from stepwatch.analysis.findings import mfu_of_an_a100, printed_mfu
 from stepwatch.analysis.forecast import _share_that_saves
-from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES, Phase
+from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES, Phase, Unlogged
 from stepwatch.analysis.ranks import find_ranks
 from stepwatch.analysis.statistics import (
     Levels,
@@ -685,3 +685,10 @@ def test_a_drift_that_most_of_the_last_tenth_has_lost_is_over(back: int, drifts:
     times = np.linspace(100.0, 106.0, 200)
     times[-back:] = 100.0
     assert (analyse(read(from_text(lines(times.tolist())))[0]).regimes.drift is not None) == drifts
+
+
+def test_five_are_all_named_and_of_many_the_first_five_and_the_last() -> None:
+    tens = np.array([10, 20, 30, 40, 50])
+    assert Unlogged(mentioned=tens).shown() == tens.tolist()
+    many = Unlogged(first=np.array([10]), counts=np.array([100]), interval=10)
+    assert many.shown() == [*tens.tolist(), 1000]

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from stepwatch.gpus.calibration import Axis, Calibration, Curve, Figure, processor_name, usable_cores
+from stepwatch.gpus.calibration import Axis, Calibration, Curve, Figure, processor_name
+from stepwatch.platforms import allowed_processors
 
 FLOPS, BANDWIDTH, OPERATION_S = 1e11, 1e10, 1e-5
 _TOKENS, _WIDTHS = (32.0, 128.0, 512.0, 2048.0), (64.0, 128.0, 256.0, 512.0)
@@ -53,8 +54,9 @@ def a_calibration(**changes: Any) -> Calibration:
         }
     curves["optimizer"] = curve(lambda n: 6 * OPERATION_S + 60 * n / BANDWIDTH, **elements)
     given: dict[str, Any] = {
-        "device": "cpu", "name": processor_name(), "processor": processor_name(), "cores": usable_cores(), "threads": 2,
-        "memory_bytes": 3.2e10, "torch": "2.9.0", "driver": None, "made": "2026-01-01T00:00:00+00:00", "curves": curves,
+        "device": "cpu", "name": processor_name(), "processor": processor_name(), "cores": allowed_processors(),
+        "threads": 2, "memory_bytes": 3.2e10, "torch": "2.9.0", "driver": None, "made": "2026-01-01T00:00:00+00:00",
+        "curves": curves,
         "figures": {
             "matmul_float32": figure(FLOPS, "FLOP/s"), "bandwidth": figure(BANDWIDTH, "B/s"),
             "launch": figure(OPERATION_S), "dropout_element": figure(1e-8), "bias": figure(1.05, "1"),

@@ -181,7 +181,7 @@ def peak_memory_bytes() -> int | None:
 
 
 def allowed_processors() -> int:
-    """How many processors this process may use."""
+    """Of this process: containers and job schedulers give fewer than the machine has."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

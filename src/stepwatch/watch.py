@@ -138,7 +138,7 @@ class _State:
     """What is remembered of the run that is watched; a new one begins with nothing."""
 
     levels: _Levels = field(default_factory=lambda: _Levels())
-    last_told: int = -1
+    last_noticed: int = -1
     """The last iteration that was analysed: what came before is no news."""
     slow: bool = False
     done: bool = False
@@ -391,7 +391,7 @@ class Live:
         if self._watching:
             if not slow and a.phases.baseline is not None:  # a stretch that is slow as a whole is reported as such
                 stalled = a.phases.of(Phase.STALL) & ~a.phases.regular
-                fresh = stalled & (a.run.iterations.number > state.last_told)
+                fresh = stalled & (a.run.iterations.number > state.last_noticed)
                 first_of_burst = np.flatnonzero(fresh & ~np.concatenate(([False], stalled[:-1])))
                 lost_s = a.phases.excess_s(a.run, first_of_burst)
                 for row, lost in zip(first_of_burst.tolist(), lost_s.tolist(), strict=True):
@@ -411,7 +411,7 @@ class Live:
             if a.forecast.done and not state.done:
                 text = Message("The run reached its last iteration, {end:n}.", {"end": a.forecast.max_iters})
                 self._report(Occurrence(DONE, now_s, text, last))
-        state.last_told, state.slow, state.done = last, slow, a.forecast.done
+        state.last_noticed, state.slow, state.done = last, slow, a.forecast.done
 
 
 # --- which rows are kept ----------------------------------------------------------------------------------------
@@ -422,12 +422,12 @@ class _Levels:
     """Of each kind of rows one in 2^level is kept."""
 
     normal: int = 0
-    told: int = 0
+    marked: int = 0
     stalls: int = 0
 
     @property
     def any(self) -> bool:
-        return bool(self.normal or self.told or self.stalls)
+        return bool(self.normal or self.marked or self.stalls)
 
     def thinned(self, a: Analysis) -> tuple[np.ndarray, set[int]]:
         """Every slow row, both ends, and an even sample of the rest; and iterations whose events go with their rows."""
@@ -435,26 +435,26 @@ class _Levels:
         rows = np.arange(len(numbers))
         ends = (rows < END_ROWS) | (rows >= len(rows) - END_ROWS)
         stalls = a.phases.of(Phase.STALL)
-        told = ~a.phases.of(Phase.STEP) & ~stalls
+        marked = ~a.phases.of(Phase.STEP) & ~stalls
         # Rows before and after evaluations and saves, in the log: they show what the event belongs to.
         lines = [*(evaluation.line for evaluation in run.evaluations), *(save.line for save in run.checkpoints)]
         order = np.argsort(run.iterations.line, kind="stable")
         following = np.searchsorted(run.iterations.line[order], lines)
         places = np.concatenate((following, following - 1))
-        told[order[places[(places >= 0) & (places < len(order))]]] = True
+        marked[order[places[(places >= 0) & (places < len(order))]]] = True
         if a.phases.eval_interval:  # an evaluation that is missing there would count as not logged
-            told |= numbers % a.phases.eval_interval == 0
-        self.told = _level_for(numbers[told & ~ends], self.told, MOST_ROWS // 8)
+            marked |= numbers % a.phases.eval_interval == 0
+        self.marked = _level_for(numbers[marked & ~ends], self.marked, MOST_ROWS // 8)
         self.stalls = _level_for(numbers[stalls & ~ends], self.stalls, MOST_ROWS // 2)
-        self.normal = _level_for(numbers[~stalls & ~told & ~ends], self.normal, MOST_ROWS // 2)
-        kept = (told & _sampled(numbers, self.told)) | (stalls & _sampled(numbers, self.stalls))
-        kept |= ends | (~told & ~stalls & _sampled(numbers, self.normal))
-        if not self.told:
+        self.normal = _level_for(numbers[~stalls & ~marked & ~ends], self.normal, MOST_ROWS // 2)
+        kept = (marked & _sampled(numbers, self.marked)) | (stalls & _sampled(numbers, self.stalls))
+        kept |= ends | (~marked & ~stalls & _sampled(numbers, self.normal))
+        if not self.marked:
             return kept, set()
         saved = [save.at for save in run.checkpoints if save.at is not None]
         at = np.array([*(evaluation.at for evaluation in run.evaluations), *saved], np.int64)
         between = (at > numbers[END_ROWS]) & (at < numbers[-END_ROWS])
-        return kept, set(at[between & ~_sampled(at, self.told)].tolist())
+        return kept, set(at[between & ~_sampled(at, self.marked)].tolist())
 
 
 def _level_for(numbers: Ints, level: int, most: int) -> int:

@@ -118,58 +118,41 @@ def read_log(log: Log, request: CollectRequest, reader: Reader) -> Rows:
     """The rows of a log, wherever it lies; never raises because of the log."""
     try:
         with at_hand(log, limit=request.max_size) as paths:
-            if log.kind == "archive":
-                return _of_archive(log, paths[0], request, reader)
             places = tuple(file.path for file in log.files) if log.kind == "files" else (log.name,)
-            return reader.rows_of(_asked(log.name, paths, places, request))
+            wanted = request.gpu, request.iterations, request.forecasts, request.max_size
+            asked = Asked(log.name, paths, places, *wanted)
+            return _of_archive(asked, reader) if log.kind == "archive" else reader.rows_of(asked)
     except Unreachable as error:
         text = Message("it could not be fetched: {reason:word}", {"reason": str(error)})
-        return _stamped(failed(log.name, "unreachable", text))
+        return failed(log.name, "unreachable", text)
     except StepwatchError as error:
-        return _stamped(failed(log.name, "too large" if isinstance(error, TooLarge) else "unreadable", error.what))
+        return failed(log.name, "too large" if isinstance(error, TooLarge) else "unreadable", error.what)
 
 
-def _asked(name: str, paths: tuple[str, ...], places: tuple[str, ...], request: CollectRequest) -> Asked:
-    return Asked(
-        name=name,
-        paths=paths,
-        places=places,
-        gpu=request.gpu,
-        iterations=request.iterations,
-        forecasts=request.forecasts,
-        limit=request.max_size,
-    )
-
-
-def _of_archive(log: Log, place: str, request: CollectRequest, reader: Reader) -> Rows:
+def _of_archive(archive: Asked, reader: Reader) -> Rows:
     """Reads each log in it; all their rows are the archive's."""
-    whole: Rows = {"sources": [{"log": log.name, "outcome": "no log", "runs": 0, "processor_s": 0.0}]}
+    (place,) = archive.paths
+    whole: Rows = {"sources": [{"log": archive.name, "outcome": "no log", "runs": 0, "processor_s": 0.0}]}
     (source,) = whole["sources"]
+    source["collected_at"] = time.time()
     for inner in logs_among(files_at(place)):
         if inner.kind == "archive":
             continue
-        name = log.name + inner.name.removeprefix(place).replace(os.sep, "/")
+        name = archive.name + inner.name.removeprefix(place).replace(os.sep, "/")
         paths = tuple(file.path for file in inner.files) if inner.kind == "files" else (inner.name,)
-        places = tuple(log.name + path.removeprefix(place).replace(os.sep, "/") for path in paths)
-        rows = reader.rows_of(_asked(name, paths, places, request))
+        places = tuple(archive.name + path.removeprefix(place).replace(os.sep, "/") for path in paths)
+        rows = reader.rows_of(archive._replace(name=name, paths=paths, places=places))
         (read,) = rows.pop("sources")
         source["runs"] += read["runs"]
         source["processor_s"] += read.get("processor_s") or 0.0
         if read["outcome"] == "runs" or source["outcome"] != "runs":
             source["outcome"] = read["outcome"]
         for table, found in rows.items():
-            named = [{**row, "log": log.name} for row in found]
+            named = [{**row, "log": archive.name} for row in found]
             if table == "failures":
                 named = [{**row, "text": f"{name}: {row['text']}"} for row in named]
             whole.setdefault(table, []).extend(named)
-    return _stamped(whole)
-
-
-def _stamped(rows: Rows) -> Rows:
-    for table in ("sources", "failures"):
-        for row in rows.get(table, ()):
-            row.setdefault("collected_at", time.time())
-    return rows
+    return whole
 
 
 # --- by processes of this machine -------------------------------------------------------------------------------
@@ -244,5 +227,5 @@ def _by_cluster(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[
                     done.add(alone)
             else:
                 text = Message("the worker that reads it has died")
-                yield batch[0], _stamped(failed(batch[0].name, "died", text))
+                yield batch[0], failed(batch[0].name, "died", text)
             future.release()

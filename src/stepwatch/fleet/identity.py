@@ -32,10 +32,7 @@ _SAID = {
         (b"torch",),
         Pattern(rf"(?i)\b(?:py)?torch(?:[ _]version)?\s*(?:[:=]{{1,2}}|\s)\s*[\"']?v?{_VERSION}"),
     ),
-    "cuda_version": (
-        (b"cuda",),
-        Pattern(rf"(?i)\bcuda(?:[ _](?:version|runtime))?\s*[:=]?\s*[\"']?{_VERSION}"),
-    ),
+    "cuda_version": ((b"cuda",), Pattern(rf"(?i)\bcuda(?:[ _](?:version|runtime))?\s*[:=]?\s*[\"']?{_VERSION}")),
     "driver_version": ((b"driver",), Pattern(rf"(?i)\bdriver(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
     "python_version": ((b"python",), Pattern(rf"(?i)\bpython(?:[ _]version)?\s*[:=]?\s*[\"']?{_VERSION}")),
     "code_version": (

@@ -97,8 +97,9 @@ def rows_of(asked: Asked) -> Rows:
 
 def failed(name: str, cause: str, what: Message) -> Rows:
     """The rows of a log that could not be read."""
-    source = {"log": name, "outcome": "failed", "runs": 0}
-    return {"sources": [source], "failures": [{"log": name, "cause": cause, "text": say(what, "en")}]}
+    read = {"log": name, "collected_at": time.time()}
+    failure = {**read, "cause": cause, "text": say(what, "en")}
+    return {"sources": [{**read, "outcome": "failed", "runs": 0}], "failures": [failure]}
 
 
 def _tables_of(asked: Asked) -> Rows:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from stepwatch import bounds
 from stepwatch.errors import InputError, UnknownGpu
 from stepwatch.messages import Message
+from stepwatch.platforms import allowed_processors
 
 SCHEMA = "stepwatch.calibration/1"
 FILE_NAME = "calibration.json"
@@ -256,16 +257,9 @@ def processor_name() -> str:
     return platform.processor() or platform.machine() or "cpu"
 
 
-def usable_cores() -> int:
-    """Of this process: containers and job schedulers give fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def check_processor(found: Calibration) -> None:
     """Raises NoCalibration where the file came from another machine, as through a shared home directory."""
-    here = (processor_name(), usable_cores())
+    here = (processor_name(), allowed_processors())
     if (found.processor, found.cores) != here:
         facts = {"name": found.processor, "cores": found.cores, "here": here[0], "now": here[1]}
         raise NoCalibration(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -26,16 +26,7 @@ _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _MEMORY_SLICES = 8  # of a card that is split by MIG; an A30 has 4
 
 _MIG = re.compile(r" +MIG +(\S+)$")
-_PEAKS = (
-    "fp32_flops",
-    "tf32_flops",
-    "fp16_flops",
-    "fp16_accumulate16_flops",
-    "bf16_flops",
-    "fp8_flops",
-    "fp8_accumulate16_flops",
-    "int8_ops",
-)
+_PEAKS = tuple(figure.name for figure in fields(Gpu) if figure.name.endswith(("_flops", "_ops")))
 
 
 class DriverLibrary(Protocol):
@@ -83,16 +74,13 @@ class ThisCard:
 
 def this_card(library: DriverLibrary | None = None) -> ThisCard:
     """The card that training would use here: the fastest, CUDA's first. Raises UnknownGpu where there is none."""
-    if library is None:
-        library = _installed()
+    sensors = Sensors(library)
     try:
-        library.nvmlInit()
-    except Exception as error:
-        raise _no_card() from error
-    try:
-        cards = _cards(library)
+        version, count = _text(sensors.library.nvmlSystemGetDriverVersion), sensors.count
+        named = ((device, device.name) for device in sensors.devices)
+        cards = [_card(device, name, count, version) for device, name in named if name is not None]
     finally:
-        _asked(library.nvmlShutdown)
+        sensors.close()
     if not cards:
         raise _no_card()
     return max(cards, key=lambda card: card.gpu.peak_flops().flops or 0.0)
@@ -113,12 +101,14 @@ class Sensors:
     """The cards of this machine, kept open to be read again and again. Raises UnknownGpu where there is none."""
 
     def __init__(self, library: DriverLibrary | None = None) -> None:
-        self._library = library or _installed()
+        self.library = library or _installed()
         try:
-            self._library.nvmlInit()
+            self.library.nvmlInit()
         except Exception as error:
             raise _no_card() from error
-        self.devices = _devices(self._library)
+        self.count = _asked(self.library.nvmlDeviceGetCount) or 0
+        handles = [_asked(partial(self.library.nvmlDeviceGetHandleByIndex, index)) for index in range(self.count)]
+        self.devices = [Device(self.library, handle) for handle in handles if handle is not None]
         if not self.devices:
             self.close()
             raise _no_card()
@@ -136,7 +126,7 @@ class Sensors:
         )
 
     def close(self) -> None:
-        _asked(self._library.nvmlShutdown)
+        _asked(self.library.nvmlShutdown)
 
 
 def _installed() -> DriverLibrary:
@@ -283,18 +273,6 @@ class Device:
             if handle is not None:
                 return Device(self.library, handle)
         return None
-
-
-def _cards(library: DriverLibrary) -> list[ThisCard]:
-    count = _asked(library.nvmlDeviceGetCount) or 0
-    version = _text(library.nvmlSystemGetDriverVersion)
-    return [_card(device, device.name, count, version) for device in _devices(library) if device.name is not None]
-
-
-def _devices(library: DriverLibrary) -> list[Device]:
-    count = _asked(library.nvmlDeviceGetCount) or 0
-    handles = [_asked(partial(library.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
-    return [Device(library, handle) for handle in handles if handle is not None]
 
 
 def _card(device: Device, name: str, count: int, driver_version: str | None) -> ThisCard:

@@ -51,8 +51,8 @@ def advice_document(answer: AdviceReport) -> doc.Document:
             doc.Section("config", Message("In the config"), (diff,)),
             doc.Section("command", Message("On the command line"), (doc.Command(command_of(answer), priority=None),)),
         ]
-    told = doc.Bullets((*texts(answer.remarks, "notice"), *texts(notes)))
-    parts.append(doc.Section("noticed", Message("What else to know"), (told,)))
+    noticed = doc.Bullets((*texts(answer.remarks, "notice"), *texts(notes)))
+    parts.append(doc.Section("noticed", Message("What else to know"), (noticed,)))
     source = advised.case.analysis.run.source if advised is not None and advised.case.analysis is not None else ""
     about = source if source not in ("", "-") else None
     return doc.Document(Message("What to change"), lead, sections(*parts), about)

@@ -25,32 +25,20 @@ def comparison_document(c: Comparison) -> doc.Document:
     settings = tuple(tuple(map(word, row)) for row in settings_rows(c))
     settings_head = (Message("Setting"), Message("Before"), Message("After"))
     changed = doc.Table(settings_head, "lll", tuple(settings), doc.Priority.ALWAYS)
+    doubts, reasons, notes = (
+        doc.Bullets(texts(found, priority=doc.Priority.ALWAYS)) for found in (c.doubts, c.reasons, c.notes)
+    )
+    sure = doc.Text(certainty(c), priority=doc.Priority.ALWAYS)
+    compared = doc.Table(head, "lrrr", tuple(rows(c)), doc.Priority.ALWAYS)
+    differing = (doubts, sure, compared, doc.Chart("step", c), doc.Chart("parts", c))
     return doc.Document(
         Message("Two runs side by side"),
         (doc.Headline(((headline(c),),), alarm=c.failed, badge=BADGES[c.verdict]),),
         sections(
-            doc.Section(
-                "parts",
-                Message("What differs"),
-                (
-                    doc.Bullets(texts(c.doubts, priority=doc.Priority.ALWAYS)),
-                    doc.Text(certainty(c), priority=doc.Priority.ALWAYS),
-                    doc.Table(head, "lrrr", tuple(rows(c)), doc.Priority.ALWAYS),
-                    doc.Chart("step", c),
-                    doc.Chart("parts", c),
-                ),
-            ),
+            doc.Section("parts", Message("What differs"), differing),
             doc.Section("settings", Message("Settings"), (changed,)),
-            doc.Section(
-                "reasons",
-                Message("Why, as far as the logs show"),
-                (doc.Bullets(texts(c.reasons, priority=doc.Priority.ALWAYS)),),
-            ),
-            doc.Section(
-                "noticed",
-                Message("What else was noticed"),
-                (doc.Bullets(texts(c.notes, priority=doc.Priority.ALWAYS)),),
-            ),
+            doc.Section("reasons", Message("Why, as far as the logs show"), (reasons,)),
+            doc.Section("noticed", Message("What else was noticed"), (notes,)),
         ),
     )
 

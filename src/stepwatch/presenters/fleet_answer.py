@@ -32,22 +32,17 @@ _HEALTHY = Message("No node, card, day or run stands out as slow among runs of t
 
 
 def fleet_document(report: FleetReport) -> doc.Document:
-    title = Message("Where the GPU hours of all runs went")
+    groups = _groups(tuple(map(word, report.by)), report.groups, doc.Priority.ALWAYS)
+    weeks = _groups((Message("Week"),), report.weeks, doc.Priority.MORE + 6)
     return doc.Document(
-        title,
+        Message("Where the GPU hours of all runs went"),
         (doc.Headline(tuple(_paragraphs(report)), alarm=bool(report.suspects)),),
         sections(
             doc.Section("hours", Message("Where the GPU hours went"), (_hours(report),)),
             doc.Section("changes", Message("What saves most"), (_changes(report),)),
             doc.Section("slow", Message("Slow against their like"), tuple(_suspects(report))),
-            doc.Section(
-                "groups",
-                Message("By group"),
-                (_groups(tuple(map(word, report.by)), report.groups, doc.Priority.ALWAYS),),
-            ),
-            doc.Section(
-                "weeks", Message("By week"), (_groups((Message("Week"),), report.weeks, doc.Priority.MORE + 6),)
-            ),
+            doc.Section("groups", Message("By group"), (groups,)),
+            doc.Section("weeks", Message("By week"), (weeks,)),
             doc.Section("jobs", Message("Jobs with restarts"), (_jobs(report),)),
             doc.Section("status", Message("Status of the runs"), (_statuses(report),)),
             doc.Section("failed", Message("What failed"), (_causes(report),)),
@@ -190,11 +185,7 @@ def _speeds(report: FleetReport) -> doc.Table:
 
 def _scaling(report: FleetReport) -> doc.Table:
     head = (
-        Message("Work"),
-        Message("Card"),
-        Message("Cards"),
-        Message("Runs"),
-        Message("tokens/s per card"),
+        *(Message("Work"), Message("Card"), Message("Cards"), Message("Runs"), Message("tokens/s per card")),
         Message("Efficiency"),
     )
     rows = (

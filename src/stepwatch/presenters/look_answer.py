@@ -53,12 +53,12 @@ def look_document(look: Look, card: Reading | None = None, *, most_events: int =
     if left is not None:
         blocks.append(Headline(((left,),)))
     events = look.events[len(look.events) - min(most_events, len(look.events)) :]
-    told = (
+    happened = (
         Text((event.message,), "warning" if event.is_alarm else "news", word(_clock(event.at_s)), (), Priority.ALWAYS)
         for event in events
         if grave is None or event.message != grave.text
     )
-    return Document(None, (*blocks, Labelled(tuple(_rows(look, card)), Priority.ALWAYS), Bullets(tuple(told))))
+    return Document(None, (*blocks, Labelled(tuple(_rows(look, card)), Priority.ALWAYS), Bullets(tuple(happened))))
 
 
 def progress_line(look: Look, language: str) -> str:

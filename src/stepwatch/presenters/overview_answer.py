@@ -60,10 +60,10 @@ def of_directory(report: Report) -> tuple[doc.Block, ...]:
         judged=2,
     )
     remarks = [finding for finding in report.remarks if finding.code not in {"several_runs", "unstarted"}]
-    told = (
+    noticed = (
         doc.Text((), finding.severity, brief=(finding.message,), priority=doc.Priority.ALWAYS) for finding in remarks
     )
-    return (_headline(report), table, *told)
+    return (_headline(report), table, *noticed)
 
 
 def of_log(report: Report, chosen: int) -> tuple[doc.Block, ...]:

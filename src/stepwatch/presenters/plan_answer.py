@@ -23,7 +23,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
     parts = doc.Table(head, "lrrr", tuple(rows), doc.Priority.ALWAYS, strong=len(rows) - 1)
     guesses = tuple(sentences.assumed(plan))
-    told = (
+    noticed = (
         *texts(sentences.warnings(plan), "warning", doc.Priority.PRESSING),
         *texts(report.remarks, "notice", doc.Priority.REMARK),
         *texts(sentences.notices(plan), "notice", doc.Priority.EXTRA),
@@ -53,7 +53,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
             doc.Section("speed", Message("How fast it is"), (speed,)),
             doc.Section("memory", Message("Whether it fits"), (memory, memory_chart)),
             doc.Section("assumed", Message("What was assumed"), (assumed, doc.Bullets(texts(guesses)))),
-            doc.Section("noticed", Message("What else to know"), (doc.Bullets(told),)),
+            doc.Section("noticed", Message("What else to know"), (doc.Bullets(noticed),)),
             doc.Section("sum", Message("How one iteration adds up"), (terms, rests_on) if why else ()),
             doc.Section("settings", Message("Settings"), (settings,) if why else ()),
             doc.Section("changes", Message("What to change"), (), changes),

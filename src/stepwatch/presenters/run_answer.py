@@ -277,8 +277,8 @@ def _settings(a: Analysis) -> doc.Table:
     rows: list[tuple[Message, Message, Message]] = []
     if len(a.run.iterations):
         first = {"line": int(a.run.iterations.line.min()) + 1}
-        told = Message("shown by its lines, the first of them line {line:n}", first)
-        rows.append((word("format"), word(a.run.format), told))
+        shown = Message("shown by its lines, the first of them line {line:n}", first)
+        rows.append((word("format"), word(a.run.format), shown))
     from stepwatch.presenters import plan_sentences, run_json  # the whole answer alone shows them
 
     named = {origin.value: text for origin, text in plan_sentences.ORIGINS.items()}

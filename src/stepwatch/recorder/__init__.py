@@ -71,10 +71,7 @@ class Recorder:
         self.path = lines.path
         _open[os.path.abspath(self.path)] = self
         self.stopwatch = Stopwatch(lines, trouble, first_step)
-        kinds = (STEP, DATA, WAIT, EVALUATION, CHECKPOINT)
-        self._step, self._data, self._wait, self._evaluation, self._checkpoint = (
-            Phase(self.stopwatch, kind, None, None) for kind in kinds
-        )
+        self._step, self._data, self._wait = (Phase(self.stopwatch, kind, None, None) for kind in (STEP, DATA, WAIT))
         """Used again for each phase of the kind, unless the one before is still open."""
         self._sampler = self._start_sampler() if samples and not self.rank else None
         atexit.register(self.close)
@@ -93,22 +90,12 @@ class Recorder:
         return step
 
     def evaluation(self, **notes: Any) -> Phase:
-        phase = self._evaluation
-        if phase.open is not None:
-            phase = self._evaluation = Phase(self.stopwatch, EVALUATION, None, None)
-        phase.open = False
-        phase.notes = phase.given = notes or None
-        return phase
+        return Phase(self.stopwatch, EVALUATION, None, notes or None)
 
     def checkpoint(self, path: object = None, **notes: Any) -> Phase:
         if path is not None:
             notes = {"path": str(path), **notes}
-        phase = self._checkpoint
-        if phase.open is not None:
-            phase = self._checkpoint = Phase(self.stopwatch, CHECKPOINT, None, None)
-        phase.open = False
-        phase.notes = phase.given = notes or None
-        return phase
+        return Phase(self.stopwatch, CHECKPOINT, None, notes or None)
 
     def data(self) -> Phase:
         """Waiting for the next batch; part of the step that uses it."""

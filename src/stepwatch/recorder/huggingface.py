@@ -159,7 +159,7 @@ class _Tokens:
     def __init__(self, recorder: Recorder, state: Any, model: Any) -> None:
         self._recorder = recorder
         self._seen = getattr(state, "num_input_tokens_seen", 0)
-        self._first, self._flos, self._told = state.global_step, state.total_flos, 0.0
+        self._first, self._flos, self._known = state.global_step, state.total_flos, 0.0
         self._per_token = 0
         if getattr(model, "main_input_name", "") == "input_ids" and hasattr(model, "num_parameters"):
             self._per_token = 6 * int(model.num_parameters(exclude_embeddings=True))
@@ -179,9 +179,9 @@ class _Tokens:
         if abs(tokens - round(tokens)) > 1e-6 * tokens:  # a model that counts its operations in another way
             self._per_token = 0
         # The tokens of a step are written again when their mean has moved by a hundredth.
-        elif abs(tokens / steps - self._told) > 0.01 * self._told:
-            self._told = tokens / steps
-            self._recorder.describe(tokens_per_iter=round(self._told))
+        elif abs(tokens / steps - self._known) > 0.01 * self._known:
+            self._known = tokens / steps
+            self._recorder.describe(tokens_per_iter=round(self._known))
 
 
 def settings_of(args: Any, state: Any, model: Any) -> dict[str, Any]:

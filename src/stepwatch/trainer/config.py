@@ -119,6 +119,7 @@ class TrainConfig:
                 too_small = value < 0 or (name in _POSITIVE and value == 0)
                 if not math.isfinite(value) or too_small or (name in _SHARES and value >= 1):
                     raise _no_value(name, str(value))
+        heads = {"width": self.n_embd, "heads": self.n_head}
         left_out = set(self.without.split(",")) - {""}
         if not left_out <= set(PARTS) or (left_out and self.recipe != MODERN):
             raise UsageError(
@@ -131,8 +132,7 @@ class TrainConfig:
         if self.recipe == MODERN and self.n_embd % (2 * self.n_head) == self.n_head:
             raise UsageError(
                 Message(
-                    "with recipe=modern a head needs an even width, and {width:n} among {heads:n} heads is odd",
-                    {"width": self.n_embd, "heads": self.n_head},
+                    "with recipe=modern a head needs an even width, and {width:n} among {heads:n} heads is odd", heads
                 ),
                 Message("choose n_embd as a multiple of twice n_head"),
             )
@@ -145,10 +145,7 @@ class TrainConfig:
             )
         if self.n_embd % self.n_head:
             raise UsageError(
-                Message(
-                    "n_embd {width:n} cannot be divided among {heads:n} heads",
-                    {"width": self.n_embd, "heads": self.n_head},
-                ),
+                Message("n_embd {width:n} cannot be divided among {heads:n} heads", heads),
                 Message("choose n_embd as a multiple of n_head"),
             )
 

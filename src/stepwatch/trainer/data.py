@@ -197,9 +197,8 @@ def _shard(path: Path, plain_width: np.dtype[Any]) -> Shard:
         raise _unreadable(path, error) from error
     if not begin:
         facts = {"name": str(path), "width": width.itemsize}
-        raise DataError(
-            Message("“{name:word}” ends within a token: tokens take {width:n} bytes each", facts), _prepare(path.parent)
-        )
+        what = Message("“{name:word}” ends within a token: tokens take {width:n} bytes each", facts)
+        raise DataError(what, _prepare(path.parent))
     facts = {"name": str(path), "count": count, "found": (size - begin) // width.itemsize}
     raise DataError(
         Message("“{name:word}” should contain {count:n} tokens according to its header, but contains {found:n}", facts),
@@ -231,10 +230,8 @@ def _vocabulary(path: Path) -> int | None:
         return None
     size = meta.get("vocab_size") if isinstance(meta, dict) else None
     if type(size) is not int or not 0 < size <= 2**31:
-        raise DataError(
-            Message("“{name:word}” gives no vocab_size above zero", {"name": str(path)}),
-            _prepare(path.parent),
-        )
+        what = Message("“{name:word}” gives no vocab_size above zero", {"name": str(path)})
+        raise DataError(what, _prepare(path.parent))
     return size
 
 
@@ -246,11 +243,9 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 
 
 def _unfit(path: Path, token: int, vocab_size: int) -> DataError:
+    facts = {"name": str(path), "token": token, "last": vocab_size - 1}
     return DataError(
-        Message(
-            "“{name:word}” has token {token:n}, and the vocabulary ends at {last:n}",
-            {"name": str(path), "token": token, "last": vocab_size - 1},
-        ),
+        Message("“{name:word}” has token {token:n}, and the vocabulary ends at {last:n}", facts),
         Message("the data and the model, or meta.pkl, belong to different vocabularies: prepare the data again"),
     )
 

@@ -55,11 +55,9 @@ class Ranks:
     def share_of(self, micro_batches: int) -> int:
         """How many of a step's micro-batches this rank computes."""
         if micro_batches % self.world_size:
+            facts = {"steps": micro_batches, "ranks": self.world_size}
             raise UsageError(
-                Message(
-                    "{steps:n} gradient_accumulation_steps cannot be divided among {ranks:n} ranks",
-                    {"steps": micro_batches, "ranks": self.world_size},
-                ),
+                Message("{steps:n} gradient_accumulation_steps cannot be divided among {ranks:n} ranks", facts),
                 Message("choose gradient_accumulation_steps as a multiple of the number of ranks"),
             )
         return micro_batches // self.world_size
@@ -123,10 +121,8 @@ class Ranks:
         if not self.on_cuda:
             dist.all_reduce(question, op=dist.ReduceOp.MAX)
             return bool(question.item())
-        before, self._asked = (
-            self._asked,
-            (dist.all_reduce(question, op=dist.ReduceOp.MAX, group=self._control, async_op=True), question),
-        )
+        asking = dist.all_reduce(question, op=dist.ReduceOp.MAX, group=self._control, async_op=True)
+        before, self._asked = self._asked, (asking, question)
         if before is None:
             return False
         before[0].wait()

@@ -88,9 +88,8 @@ class Keeper:
         if self._writer is None:
             return
         if self._snapshot.make_room(checkpoint):
-            self._writer.submit(
-                step_back
-            )  # a copy is written at low priority; without one the training waits for the writing
+            # A copy is written at low priority; without one the training waits for the writing.
+            self._writer.submit(step_back)
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
@@ -268,10 +267,13 @@ def probe(directory: Path) -> None:
         finally:
             trial.unlink(missing_ok=True)
     except OSError as error:
-        facts = {"name": str(directory), "reason": error.strerror or type(error).__name__}
-        raise CheckpointError(
-            Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
-        ) from error
+        raise unwritable(directory, error.strerror or type(error).__name__) from error
+
+
+def unwritable(directory: Path, reason: str) -> CheckpointError:
+    facts = {"name": str(directory), "reason": reason}
+    what = Message("“{name:word}” cannot be written: {reason:word}", facts)
+    return CheckpointError(what, Message("choose another --out_dir"))
 
 
 def no_room(directory: Path, size: int) -> str | None:

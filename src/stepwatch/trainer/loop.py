@@ -31,7 +31,7 @@ from stepwatch.trainer.distributed import Ranks, check_sharding, joined
 from stepwatch.trainer.eta import Expected, Pace
 from stepwatch.trainer.evaluation import Evaluator, Interrupted
 from stepwatch.trainer.hardware import choose_device
-from stepwatch.trainer.keeper import Keeper, Saved, no_room, probe
+from stepwatch.trainer.keeper import Keeper, Saved, no_room, probe, unwritable
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.resuming import RESUME, ResumePoint
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
@@ -168,10 +168,7 @@ class TrainingLoop:
         size = 3 * sum(weight.numel() * weight.element_size() for weight in self.training.raw.parameters())
         lacking = no_room(directory, size)
         if lacking is not None:
-            facts = {"name": str(directory), "reason": lacking}
-            raise CheckpointError(
-                Message("“{name:word}” cannot be written: {reason:word}", facts), Message("choose another --out_dir")
-            )
+            raise unwritable(directory, lacking)
         kind: type[Keeper] = Keeper
         if self.ranks.shards:
             from stepwatch.trainer.sharded_keeper import ShardedKeeper  # DCP takes a while to load
@@ -450,12 +447,9 @@ class TrainingLoop:
         what = Message("the last checkpoint, of iteration {number:n}, was not written: {reason:word}", facts)
         if self.kept is None:
             raise CheckpointError(what, Message("this run has left no checkpoint: choose another --out_dir"))
-        raise CheckpointError(
-            what,
-            Message(
-                "free some disk space, and continue from {name:word} with --init_from=resume", {"name": str(self.kept)}
-            ),
-        )
+        kept = {"name": str(self.kept)}
+        remedy = Message("free some disk space, and continue from {name:word} with --init_from=resume", kept)
+        raise CheckpointError(what, remedy)
 
     def not_finite(self, number: int) -> None:
         if self.config.on_nan == "continue":

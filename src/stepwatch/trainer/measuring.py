@@ -18,19 +18,10 @@ from pathlib import Path
 import torch
 
 from stepwatch.errors import InputError, UnknownGpu, UsageError
-from stepwatch.gpus.calibration import (
-    COMPILED_LAYERS,
-    SEQUENCES,
-    Axis,
-    Calibration,
-    Curve,
-    Figure,
-    processor_name,
-    usable_cores,
-)
+from stepwatch.gpus.calibration import COMPILED_LAYERS, SEQUENCES, Axis, Calibration, Curve, Figure, processor_name
 from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
-from stepwatch.platforms import load_average, physical_memory_bytes
+from stepwatch.platforms import allowed_processors, load_average, physical_memory_bytes
 from stepwatch.trainer import parts
 from stepwatch.trainer.model import GPT, GPTConfig
 
@@ -104,7 +95,7 @@ def calibrate(
     torch.manual_seed(0)
     timer = Timer(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
     report(Message("torch.save"))
-    before, load = _waited_and_ran_s(), (load_average() or 0.0) / usable_cores()
+    before, load = _waited_and_ran_s(), (load_average() or 0.0) / allowed_processors()
     saved = saving(timer, directory, device)  # first what may fail
     report(Message("matrix products, memory, launches"))
     figures, curves = ceilings(timer, device)
@@ -126,7 +117,7 @@ def calibrate(
         device=device,
         name=torch.cuda.get_device_name() if device == "cuda" else processor_name(),
         processor=processor_name(),
-        cores=usable_cores(),
+        cores=allowed_processors(),
         threads=torch.get_num_threads(),
         memory_bytes=float(memory) if memory is not None else physical_memory_bytes(),
         torch=str(torch.__version__),
@@ -281,9 +272,8 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figur
             large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
             taken: list[float] = []
             for _ in range(ROUNDS):
-                taken += timer.samples(
-                    lambda: torch.save(large, path), fewest=6
-                )  # single ones take up to twice as long
+                # Single ones take up to twice as long.
+                taken += timer.samples(lambda: torch.save(large, path), fewest=6)
         finally:
             os.unlink(path)
     except OSError as error:
@@ -321,7 +311,4 @@ def compiling(timer: Timer, device: str) -> dict[str, Figure]:
         inductor.force_disable_caches = before
     quick, plain = (timer.figure(lambda made=made: made(text, text)[1].backward()) for made in (compiled, model))  # type: ignore[misc]
     seconds = max(first - plain.value * 4 / 3, 1e-3)
-    return {
-        "compile": Figure(seconds, seconds, seconds),
-        "compiled_share": quick.over(plain.value, "1"),
-    }
+    return {"compile": Figure(seconds, seconds, seconds), "compiled_share": quick.over(plain.value, "1")}

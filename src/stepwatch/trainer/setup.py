@@ -124,10 +124,7 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
             positions = model.transformer["wpe"].weight if "wpe" in model.transformer else None
             optimizers.resume(training.optimizer, saved["optimizer"], positions)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError(
-                Message("the optimizer in the checkpoint does not fit the model"),
-                Message("the file is damaged, or of another program: use --init_from=scratch"),
-            ) from error
+            raise _foreign(Message("the optimizer in the checkpoint does not fit the model")) from error
         training.iteration = int(saved["iter_num"])
         training.best_val_loss = float(saved["best_val_loss"])
         training.resume_point = point_of(saved)
@@ -172,11 +169,9 @@ def _model(config: TrainConfig, data: Data, log: Log, path: Path | None) -> tupl
     # The shape is the checkpoint's, as in nanoGPT; block_size may be smaller, dropout may be anything.
     args = saved["model_args"]
     if config.block_size > args["block_size"]:
+        differing = {"differing": f"block_size {args['block_size']} ≠ {config.block_size}"}
         raise CheckpointError(
-            Message(
-                "the checkpoint has another shape than the settings: {differing:list}",
-                {"differing": f"block_size {args['block_size']} ≠ {config.block_size}"},
-            ),
+            Message("the checkpoint has another shape than the settings: {differing:list}", differing),
             Message("leave these settings out to use those of the checkpoint, or start over: --init_from=scratch"),
         )
     recipe, without = args.get("recipe", RECIPES[0]), args.get("without", "")
@@ -210,11 +205,12 @@ def model_of(saved: Mapping[str, Any], dropout: float) -> Model:
         model = _new(args, shape)
         model.load_state_dict(weights)
     except (RuntimeError, ValueError) as error:
-        raise InputError(
-            Message("the weights in the checkpoint do not fit its own model_args"),
-            Message("the file is damaged, or of another program: use --init_from=scratch"),
-        ) from error
+        raise _foreign(Message("the weights in the checkpoint do not fit its own model_args")) from error
     return model
+
+
+def _foreign(what: Message) -> InputError:
+    return InputError(what, Message("the file is damaged, or of another program: use --init_from=scratch"))
 
 
 def recompute_activations(model: nn.Module) -> None:

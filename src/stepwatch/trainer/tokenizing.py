@@ -86,11 +86,9 @@ def _characters(path: Path, val: float) -> _Recipe:
         length += len(piece)
     codes = np.flatnonzero(seen)
     if len(codes) > _LARGEST_VOCABULARY:
+        facts = {"count": len(codes), "most": _LARGEST_VOCABULARY}
         raise DataError(
-            Message(
-                "the text has {count:n} different characters, and a token file allows {most:n}",
-                {"count": len(codes), "most": _LARGEST_VOCABULARY},
-            ),
+            Message("the text has {count:n} different characters, and a token file allows {most:n}", facts),
             Message("for any other file, use bytes as tokens: --tokens byte"),
         )
     token_of = np.zeros(sys.maxunicode + 1, dtype=np.uint16)
@@ -177,16 +175,13 @@ def _halves(
         is_known = pieces is _raw_pieces and last.suffix != PARQUET
         length = last.stat().st_size if is_known else sum(len(piece) for piece in pieces(last))
     train = int(length * (1 - val))  # its beginning, as in nanoGPT
-    if length == 0:
-        raise DataError(Message("the text is empty"), Message("give a text of at least a few thousand characters"))
     if min(train, length - train) < 2:  # one token to read and one to predict
-        raise DataError(
-            Message(
-                "the text is too short to split: {train:n} tokens for training and {val:n} for validation",
-                {"train": train, "val": length - train},
-            ),
-            Message("give a text of at least a few thousand characters"),
+        parts = {"train": train, "val": length - train}
+        short = Message(
+            "the text is too short to split: {train:n} tokens for training and {val:n} for validation", parts
         )
+        what = short if length else Message("the text is empty")
+        raise DataError(what, Message("give a text of at least a few thousand characters"))
     return _split(pieces(last), train)
 
 

@@ -78,7 +78,7 @@ class LiveViews:
                     reply = complaint(503, Message("the watching was interrupted and begins again"), None, language)
                 if reply.body != last:
                     last, said = reply.body, begun
-                    for event in _told(reply, view.size):
+                    for event in _events_of(reply, view.size):
                         yield event
                 elif begun - said > 15.0:  # seconds without a sign of life
                     yield ": still here\n\n"
@@ -170,12 +170,12 @@ class _View:
         return reply
 
 
-def _told(reply: Reply, size: int) -> list[str]:
+def _events_of(reply: Reply, size: int) -> list[str]:
     found = json.loads(reply.body)
     if reply.status != 200:
         return [_event("problem", found)]
-    told = [_event("look", {**found["look"], "size": size})]
-    return [*told, _event("report", {**found["report"], "size": size})] if "report" in found else told
+    looked = [_event("look", {**found["look"], "size": size})]
+    return [*looked, _event("report", {**found["report"], "size": size})] if "report" in found else looked
 
 
 def _event(name: str, found: object) -> str:

@@ -32,7 +32,7 @@ KILLS, WANTED_LOSS, LONGEST_S = 100, 1e-5, 120.0
 LAUNCHER = """
 import os, socket, sys
 import torch, torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor, torch.utils.serialization.config
-import stepwatch.answers.from_plans, stepwatch.cli.train, stepwatch.trainer.loop, stepwatch.trainer.sharded_keeper
+import stepwatch.answers.from_plans, stepwatch.cli.train, stepwatch.trainer.loop, stepwatch.trainer.sharded
 from stepwatch.cli import main
 torch.set_num_threads(1)
 assert len(os.listdir("/proc/self/task")) == 1

@@ -53,11 +53,17 @@ def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> N
         os.replace(new, path)
         return
     os.replace(new, path)
-    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_names(os.path.dirname(path) or ".")
+
+
+def sync_names(directory: str | os.PathLike[str]) -> None:
+    """So that the names in it are on the disk too; Windows knows no such thing."""
+    if sys.platform != "win32":
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def opened_to_follow(path: str, *, waiting: bool = True) -> BinaryIO:

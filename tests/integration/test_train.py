@@ -168,7 +168,7 @@ def test_an_evaluation_in_other_batches_has_the_same_result(train: Train) -> Non
 RANKS = """
 import os, socket, sys
 import torch, torch.distributed.fsdp, torch.distributed.tensor
-import stepwatch.trainer.loop, stepwatch.trainer.sharded_keeper
+import stepwatch.trainer.loop, stepwatch.trainer.sharded
 from stepwatch.cli import main
 
 def rank_of(number, count, port, flags):

@@ -14,20 +14,12 @@ from stepwatch.analysis.phases import PHASE_NAMES, Phase
 from stepwatch.estimator.plan import Plan
 from stepwatch.i18n import clean, say
 from stepwatch.messages import Message
+from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters import vega
 from stepwatch.presenters.bar_charts import changes, compared_parts, compared_steps, plan_memory, plan_parts
 from stepwatch.presenters.document import Chart, Table, time
 from stepwatch.presenters.progress_charts import forecast, machine, throughput
-from stepwatch.presenters.run_sentences import (
-    PART_NAMES,
-    SMALLEST_SHOWN,
-    part_rows,
-    rows_between,
-    share_text,
-    slow_parts,
-    slow_row,
-    time_by_part,
-)
+from stepwatch.presenters.run_sentences import PART_NAMES
 from stepwatch.presenters.thinning import MOST_POINTS, drawn_rows, stretches
 from stepwatch.presenters.vega import Plot, one_of, rounded
 from stepwatch.report import Excerpts
@@ -82,7 +74,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
     for row in drawn.rows[np.argsort(phases[drawn.rows] != Phase.STEP, kind="stable")].tolist():
         point = {"i": int(number[row]), "t": rounded(float(taken[row])), "p": PHASE_NAMES[int(phases[row])]}
         if phases[row] != Phase.STEP and a.costs.step_known:
-            point |= {part: rounded(seconds) for part, seconds in slow_parts(a, row).items()}
+            point |= {part: rounded(seconds) for part, seconds in sentences.slow_parts(a, row).items()}
         points.append(point)
 
     # Colour and shape distinguish the phases, for those who see no difference in one of them.
@@ -162,7 +154,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
     for stretch in stretches(np.arange(len(number)), 12):  # rows of the table
         of = taken[stretch]
         figures = (float(of.min()), float(np.median(of)), float(of.max()))
-        rows.append((rows_between(a, stretch[0], stretch[-1]), *map(time, figures)))
+        rows.append((sentences.rows_between(a, stretch[0], stretch[-1]), *map(time, figures)))
     title = Message("Time of each logged iteration")
     return vega.plot("times", title, about, spec, Table(head, "lrrr", tuple(rows)), language)
 
@@ -187,15 +179,17 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
     figures = {"step": i18n.duration(step_s, language)}
     waited = min(a.costs.data_s.mid, step_s) if a.costs.data_s is not None else 0.0
     pieces = {"step": {"step": step_s - waited, "data": waited}}
-    pieces["step"] = {part: taken for part, taken in pieces["step"].items() if taken > SMALLEST_SHOWN * step_s}
+    pieces["step"] = {
+        part: taken for part, taken in pieces["step"].items() if taken > sentences.SMALLEST_SHOWN * step_s
+    }
     holds = Message("{parts:sum}", {"parts": [PART_NAMES[part] for part in pieces["step"]]})
     rows = [(Message("Normal iteration"), time(step_s), holds)]
     for phase, row in typical.items():
         code = PHASE_NAMES[phase]
-        rows.append(slow_row(a, row))
+        rows.append(sentences.slow_row(a, row))
         number, seconds = (say(cell, language) for cell in rows[-1][:2])
         names[code], figures[code] = f"{say(PHASE_TITLES[phase], language)} ({number})", seconds
-        pieces[code] = slow_parts(a, row)
+        pieces[code] = sentences.slow_parts(a, row)
     data: list[dict[str, Any]] = []
     for code, found_parts in pieces.items():
         end = 0.0
@@ -257,15 +251,16 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
 
 def parts(a: Analysis, language: str) -> Plot | None:
     """Where the time went."""
-    found = part_rows(a) if a.goodput.iterations else ()
+    found = sentences.part_rows(a) if a.goodput.iterations else ()
     if not found:
         return None
     names = {row.part: say(PART_NAMES[row.part], language) for row in found}
     figures = {
-        row.part: f"{i18n.duration(row.seconds, language)} · {say(share_text(row.share), language)}" for row in found
+        row.part: f"{i18n.duration(row.seconds, language)} · {say(sentences.share_text(row.share), language)}"
+        for row in found
     }
     data = [{"k": row.part, "s": rounded(row.seconds)} for row in found]
     bar = vega.plain_bar("s", names, figures, {row.part: vega.PART_COLOURS[row.part] for row in found})
     spec = vega.spec_of(language, {"parts": data}, **vega.bars(names, figures, bar))
     about = (Message("Each bar is the time of one part over the whole log."),)
-    return vega.plot("parts", Message("The time by part"), about, spec, time_by_part(a), language)
+    return vega.plot("parts", Message("The time by part"), about, spec, sentences.time_by_part(a), language)

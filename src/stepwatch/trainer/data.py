@@ -52,10 +52,10 @@ def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None
         if not shards[split]:
             longest = max(found, key=lambda shard: len(shard.tokens))
             sizes = {"count": len(longest.tokens), "block": block_size, "needed": block_size + 1}
+            facts = {"name": str(longest.path), **sizes}
             raise DataError(
                 Message(
-                    "“{name:word}” has {count:n} tokens, and block_size {block:n} needs at least {needed:n}",
-                    {"name": str(longest.path), **sizes},
+                    "“{name:word}” has {count:n} tokens, and block_size {block:n} needs at least {needed:n}", facts
                 ),
                 Message("use more text, or a smaller --block_size"),
             )

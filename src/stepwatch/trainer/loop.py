@@ -171,7 +171,7 @@ class TrainingLoop:
             raise unwritable(directory, lacking)
         kind: type[Keeper] = Keeper
         if self.ranks.shards:
-            from stepwatch.trainer.sharded_keeper import ShardedKeeper  # DCP takes a while to load
+            from stepwatch.trainer.sharded import ShardedKeeper  # DCP takes a while to load
 
             kind = ShardedKeeper
         keeper = kind(

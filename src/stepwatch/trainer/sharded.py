@@ -15,6 +15,7 @@ import io
 import json
 import os
 import pickle
+import secrets
 import shutil
 import warnings
 import zlib
@@ -25,17 +26,19 @@ from threading import Event
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint import metadata as forms
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 from stepwatch.messages import Message
+from stepwatch.platforms import put_in_place, sync_names
 from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.hostile import Refused
-from stepwatch.trainer.keeper import no_room, reason_of, replace
-from stepwatch.trainer.resuming import MANIFEST, Damaged, load, newest
-from stepwatch.trainer.snapshot import local, mapped, sizes_of
+from stepwatch.trainer.keeper import Keeper, no_room, reason_of, remove, replace, unused
+from stepwatch.trainer.resuming import MANIFEST, NAME, SHARDED, Damaged, load, newest, sharded_in
+from stepwatch.trainer.snapshot import Taken, local, mapped, sizes_of
 
 REST, _METADATA = "rest.pt", ".metadata"
 _MARK = "in DCP"
@@ -56,7 +59,7 @@ def write_part(directory: Path, checkpoint: Mapping[str, Any], group: Any) -> No
     """Called by all ranks of the group; the tensors are not needed afterwards."""
     rest, tensors = _divided(checkpoint, lambda tensor: hasattr(tensor, "to_local"))
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(directory, sync_files=False), process_group=group)
-    if torch.distributed.get_rank(group) == 0:
+    if dist.get_rank(group) == 0:
         torch.save(rest, directory / REST)
 
 
@@ -208,6 +211,86 @@ class _Figures(pickle.Unpickler):
         if module.partition(".")[0] == "pathlib" and name in ("PosixPath", "WindowsPath"):
             return PurePath  # where it was written; not used
         raise Refused(f"{module}.{name}")
+
+
+# --- written by all ranks together, while they train -----------------------------------------------------------
+
+
+class ShardedKeeper(Keeper):
+    """One for each rank. They talk in a group of their own, since training talks meanwhile.
+
+    As with ckpt.pt a thread of each rank writes, here into a new directory beside the others. The first rank gives it
+    its name when every rank has reported that its files are on the disk, and removes what is older afterwards.
+    """
+
+    _packs = False
+
+    def __init__(self, directory: Path, **given: Any) -> None:
+        super().__init__(directory, **given)
+        self._rank = dist.get_rank()
+        self._is_first = self._rank == 0
+        self._group = dist.new_group(backend="gloo")
+        self._directory = directory
+        older = sharded_in(directory)
+        self.is_ours = self._resumed_from in older or not older
+        self.path = directory / SHARDED.format("*")
+        if self._is_first:
+            for leftover in directory.glob(SHARDED.format("*.tmp")):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
+        # Only the first rank looks at the disk: all do the same, whatever else happens there meanwhile.
+        agreed: list[Any] = [None]
+        if self._is_first:
+            agreed = [(unused(self._directory, SHARDED, at).name, secrets.token_hex(4), no_room(self._directory, size))]
+        dist.broadcast_object_list(agreed, src=0, group=self._group)
+        name, token, failed = agreed[0]
+        path = self._directory / name
+        if failed is None:
+            failed = self._together(path.with_name(f"{name}.{token}.tmp"), path, copy)
+        if failed is None:
+            keeps_others = stopped and (self._keeps_best or not self.is_ours)
+            self.is_ours = self.is_ours or not stopped
+            if self._is_first and not keeps_others:
+                found = [one for one in sharded_in(self._directory) if is_sharded(one) and one != path]
+                found.sort(key=lambda one: (one / MANIFEST).stat().st_mtime_ns)
+                for older in found[: len(found) - max(self._copies - 1, 0)]:
+                    remove(older)
+        return path, failed
+
+    def _together(self, new: Path, path: Path, copy: Taken) -> str | None:
+        """The reason where it failed on some rank, the same on all; then nothing of it is left."""
+        own: dict[str, list[int]] | str
+        try:
+            write_part(new, copy.values, self._group)
+            copy.release()
+            own = checksums(new, self._rank)
+        except Exception as error:  # DCP reports to every rank what happened on one
+            own = reason_of(error)
+        reports: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(reports, own, group=self._group)
+        failed: str | None = next((one for one in reports if isinstance(one, str)), None)
+        agreed: list[str | None] = [failed]
+        if self._is_first:
+            if failed is None:
+                try:
+                    write_manifest(new, {name: sums for one in reports for name, sums in one.items()})
+                    sync_names(new)
+                    put_in_place(new, path)
+                except OSError as error:
+                    agreed = [reason_of(error)]
+            if agreed[0] is not None:
+                shutil.rmtree(new, ignore_errors=True)
+        dist.broadcast_object_list(agreed, src=0, group=self._group)
+        return agreed[0]
+
+    def _forget_older(self, path: Path) -> None:
+        older, self._resumed_from = self._resumed_from, None
+        if older is not None and self._is_first and older.is_file() and older.name != NAME:
+            remove(older)
+
+    def _keep(self, path: Path, at: int, size: int) -> None:
+        """Those that stay have their names already."""
 
 
 # --- one file or a directory ------------------------------------------------------------------------------------

@@ -362,7 +362,7 @@ def summary(errors: Iterable[float]) -> str:
 
 
 def ceiling_line() -> str:
-    """The regression behind `constants.ANCHORS` and `constants.SLOPE`, to be copied there."""
+    """The regression behind `ceilings.ANCHORS` and `ceilings.SLOPE`, to be copied there."""
     points = []
     for (name, dtype), flops in measured_ceilings().items():
         gpu = find_gpu(name)

@@ -113,12 +113,10 @@ def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
             database.sql(f"delete from runs where not coalesce(({request.where}), false)")
         except duckdb.Error as error:
             reason = {"text": request.where, "reason": str(error).splitlines()[0]}
+            example = {"example": "--where \"gpu like '%4090%' and world_size = 8\""}
             raise UsageError(
                 Message("--where “{text:word}” cannot be asked: {reason:word}", reason),
-                Message(
-                    "it is a condition in SQL on the columns of `runs`: {example:list}",
-                    {"example": "--where \"gpu like '%4090%' and world_size = 8\""},
-                ),
+                Message("it is a condition in SQL on the columns of `runs`: {example:list}", example),
             ) from error
     for name in request.by:
         if GROUPS.get(name, name) not in {column.name for column in TABLES["runs"]}:

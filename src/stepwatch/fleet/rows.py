@@ -83,9 +83,8 @@ def rows_of(asked: Asked) -> Rows:
     except MemoryError:
         rows |= failed(asked.name, "memory", Message("reading it takes more memory than a process may have"))
     except Exception as error:  # a mistake of ours must not cost the other logs
-        what = Message(
-            "a bug in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)}
-        )
+        facts = {"kind": type(error).__name__, "text": str(error)}
+        what = Message("a bug in stepwatch: {kind:word}: {text:word}", facts)
         rows |= failed(asked.name, "unreadable", what)
     rows["sources"][0]["processor_s"] = time.process_time() - began_s
     now = time.time()

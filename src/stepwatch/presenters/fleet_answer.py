@@ -107,16 +107,10 @@ def _hours(report: FleetReport) -> doc.Table:
 
 def _changes(report: FleetReport) -> doc.Table:
     head = (Message("Change"), Message("Runs"), Message("Saves, GPU hours"))
-    rows = (
-        (
-            change.text,
-            count(change.runs),
-            Message(
-                "{low:figure}–{high:figure} h", {"low": _rough(change.hours.low), "high": _rough(change.hours.high)}
-            ),
-        )
-        for change in report.changes
-    )
+    rows = []
+    for change in report.changes:
+        ends = {"low": _rough(change.hours.low), "high": _rough(change.hours.high)}
+        rows.append((change.text, count(change.runs), Message("{low:figure}–{high:figure} h", ends)))
     return doc.Table(head, "lrr", tuple(rows), doc.Priority.MAIN)
 
 

@@ -87,10 +87,9 @@ def _decoded(pieces: Iterator[bytes]) -> Iterator[str]:
 def _known(text: str, token_of: dict[str, int]) -> list[int]:
     missing = sorted(set(text) - token_of.keys())
     if missing:
+        first = {"missing": repr(missing[0])[1:-1]}
         raise InputError(
-            Message(
-                "the model does not know the character {missing:word} of the start", {"missing": repr(missing[0])[1:-1]}
-            ),
+            Message("the model does not know the character {missing:word} of the start", first),
             Message("it was trained on {count:n} characters; begin with those", {"count": len(token_of)}),
         )
     return [token_of[character] for character in text]

@@ -8,17 +8,24 @@ again at the next one where there is damage. Fields by their number in wandb_int
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from sys import intern
 
 from stepwatch.readers.formats.event_files import fields
 
 _BLOCK_BYTES = 1 << 15
 _HEADER = struct.Struct("<IHB")  # of a piece: checksum, size, kind
+_KINDS = [zlib.crc32(bytes((kind,))) for kind in range(256)]  # the checksum of a piece begins with its kind
+_PLAIN_ITEM = re.compile(
+    rb"\n.([\n\x12].[^\x82]*)\x82\x01.(-?(?:0|[1-9]\d{0,15})(?:\.\d+)?(?:[eE][-+]?\d{1,2})?)", re.DOTALL
+)
+"""A short key and a number in JSON. The lengths between them say nothing more: each byte has its place without them."""
 
 
 class _Piece(IntEnum):
@@ -113,7 +120,7 @@ class Decoder:
             if end > len(data) and size <= left - _HEADER.size:  # cut, or not yet there
                 break
             piece = data[begin + _HEADER.size : end]
-            if size > left - _HEADER.size or zlib.crc32(piece, zlib.crc32(bytes((kind,)))) != checksum:
+            if size > left - _HEADER.size or zlib.crc32(piece, _KINDS[kind]) != checksum:
                 self.found.damaged += 1
                 begin, self._opened = begin + left, False
                 continue
@@ -130,7 +137,7 @@ class Decoder:
 
 def _read(number: int, part: bytes, value: int, found: Recorded) -> None:
     if number == _Field.HISTORY:
-        found.history.append(_items(part, 1))
+        found.history.append(_plain_items(part) or _items(part, 1))
     elif number == _Field.CONFIG:
         found.config |= _items(part, 1)
     elif number in (_Field.OUTPUT, _Field.RAW_OUTPUT):
@@ -157,6 +164,20 @@ def _time(message: bytes, wanted: int) -> float | None:
         parts = {number: value for number, value, _ in fields(stamp, 0, len(stamp))}
         return parts.get(1, 0) + parts.get(2, 0) / 1e9
     return None
+
+
+@lru_cache(1 << 12)  # all rows have the same ones
+def _key(part: bytes) -> str:
+    """The key of an item, of the field that holds it; nothing where the bytes are no such field."""
+    return intern(part[2:].decode("utf-8", "replace")) if part[1] == len(part) - 2 < 0x80 else ""
+
+
+def _plain_items(message: bytes) -> dict[str, object]:
+    """Those of a message that has nothing but short keys and numbers, as almost all rows have; else nothing."""
+    found = _PLAIN_ITEM.findall(message)
+    items: dict[str, object] = {_key(key): float(number) for key, number in found}
+    size = sum([5 + len(key) + len(number) for key, number in found])
+    return items if size == len(message) and "" not in items else {}
 
 
 def _items(message: bytes, wanted: int) -> dict[str, object]:

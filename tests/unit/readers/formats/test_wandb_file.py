@@ -5,12 +5,14 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.wandb_files import BEGIN_S, BLOCK, framed, history, items, part, printed, started, varint
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
-from stepwatch.readers.formats.wandb_records import decode
+from stepwatch.readers.formats.wandb_records import _items, _plain_items, decode
 from stepwatch.run import Run
 from stepwatch.sources import from_bytes
 
@@ -204,3 +206,20 @@ def test_rows_tell_better_than_the_config_how_far_they_are_apart() -> None:
     assert run.settings.count("log_interval") == 50
     assert analyse(run).costs.step_s.mid == pytest.approx(2.0, rel=0.01)
     assert analyse(run).goodput.wall_s == pytest.approx(2020.0, rel=0.01)
+
+
+NUMBERS = st.floats() | st.integers() | st.sampled_from([1e-7, 0, -0.0, 1e22, 10**400])
+VALUES = NUMBERS | st.none() | st.booleans() | st.text() | st.lists(st.integers())
+KEYS = st.text(max_size=300) | st.sampled_from(["train/loss", "_step", "Ђ\x01", "a\n\x0ab", "1\n"])
+
+
+@given(st.dictionaries(KEYS, VALUES))
+def test_rows_of_plain_numbers_are_read_the_same_by_the_quick_way(values: dict[str, object]) -> None:
+    message = items(values)
+    quick = _plain_items(message)
+    slow = _items(message, 1)
+    assert not quick or (quick == slow and [*quick] == [*slow])
+
+
+def test_almost_all_rows_are_read_by_the_quick_way() -> None:
+    assert _plain_items(items({"train/loss": 2.5, "_step": 7, "lr": 1e-05, "x": -0.25}))

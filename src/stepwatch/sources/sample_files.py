@@ -48,37 +48,29 @@ def _plain(name: str) -> str:
     return re.sub(r"[ .]", "_", name.lower())
 
 
-_TOOLS: Mapping[str, tuple[str, float]] = {  # as the tools call a column: ours, and what to multiply by
-    **{name: (name, 1.0) for name in CARD},
-    **dict.fromkeys(("gpu_temp", "gpu_temperature"), ("temperature_c", 1.0)),
-    **dict.fromkeys(("gpu_power", "gpu_power_draw"), ("power_w", 1.0)),
-    **dict.fromkeys(("gpu_memory_used", "gpu_mem_used", "mem_used"), ("memory_used_bytes", _MIB)),
-    **dict.fromkeys(("gpu_memory_total", "gpu_mem_total", "mem_total"), ("memory_total_bytes", _MIB)),
-    **dict.fromkeys(("utilization.gpu", "gpu_utilization", "gpu_util", "sm", "gputl"), ("utilisation", _PERCENT)),
-    **dict.fromkeys(("utilization", "utilisation.gpu", "gpu.util", "dcgm_fi_dev_gpu_util"), ("utilisation", _PERCENT)),
-    **dict.fromkeys(("memory.used", "memory_used", "fb", "fbusd", "dcgm_fi_dev_fb_used"), ("memory_used_bytes", _MIB)),
-    **dict.fromkeys(("memory.total", "memory_total", "fbttl", "dcgm_fi_dev_fb_total"), ("memory_total_bytes", _MIB)),
-    **dict.fromkeys(("memory.free", "dcgm_fi_dev_fb_free"), ("memory_free_bytes", _MIB)),
-    **dict.fromkeys(("clocks.sm", "clocks.current.sm", "clocks.gr", "pclk", "smclk"), ("sm_clock_hz", MEGA)),
-    **dict.fromkeys(("clocks.current.graphics", "sm_clock", "dcgm_fi_dev_sm_clock"), ("sm_clock_hz", MEGA)),
-    **dict.fromkeys(("clocks.max.sm", "clocks.max.graphics"), ("max_sm_clock_hz", MEGA)),
-    **dict.fromkeys(("power.draw", "power_draw", "pwr", "power", "dcgm_fi_dev_power_usage"), ("power_w", 1.0)),
-    **dict.fromkeys(("power.draw.instant", "power.draw.average"), ("power_w", 1.0)),
-    **dict.fromkeys(("enforced.power.limit", "power.limit", "power_limit"), ("power_limit_w", 1.0)),
-    **dict.fromkeys(("temperature.gpu", "temperature", "gtemp", "temp", "tmptr"), ("temperature_c", 1.0)),
-    "dcgm_fi_dev_gpu_temp": ("temperature_c", 1.0),
-    "gpu use": ("utilisation", _PERCENT),
-    "vram total memory": ("memory_total_bytes", 1.0),
-    "vram total used memory": ("memory_used_bytes", 1.0),
-    "sclk clock speed": ("sm_clock_hz", MEGA),
-    **dict.fromkeys(("average graphics package power", "current socket graphics package power"), ("power_w", 1.0)),
-    "max graphics package power": ("power_limit_w", 1.0),
-    "temperature (sensor edge)": ("temperature_c", 1.0),
-    **dict.fromkeys(("tviol",), ("hot", 1.0)),
-    **dict.fromkeys(("pviol",), ("capped", _PERCENT)),
-    **dict.fromkeys(("rxpci", "txpci"), ("pcie_bytes_per_s", 1e6)),
-}
-_NAMES: Mapping[str, tuple[str, float]] = {_plain(name): found for name, found in _TOOLS.items()}
+# Our name of a column, what to multiply by, and how the tools call it.
+_COLUMNS = (
+    *((name, 1.0, name) for name in CARD),
+    ("utilisation", _PERCENT, "utilization_gpu gpu_utilization gpu_util sm gputl utilization utilisation_gpu gpu_use"),
+    ("utilisation", _PERCENT, "dcgm_fi_dev_gpu_util"),
+    ("memory_used_bytes", _MIB, "memory_used fb fbusd gpu_memory_used gpu_mem_used mem_used dcgm_fi_dev_fb_used"),
+    ("memory_used_bytes", 1.0, "vram_total_used_memory"),
+    ("memory_total_bytes", _MIB, "memory_total fbttl gpu_memory_total gpu_mem_total mem_total dcgm_fi_dev_fb_total"),
+    ("memory_total_bytes", 1.0, "vram_total_memory"),
+    ("memory_free_bytes", _MIB, "memory_free dcgm_fi_dev_fb_free"),
+    ("sm_clock_hz", MEGA, "clocks_sm clocks_current_sm clocks_gr clocks_current_graphics sm_clock pclk smclk"),
+    ("sm_clock_hz", MEGA, "dcgm_fi_dev_sm_clock sclk_clock_speed"),
+    ("max_sm_clock_hz", MEGA, "clocks_max_sm clocks_max_graphics"),
+    ("power_w", 1.0, "power_draw power_draw_instant power_draw_average pwr power gpu_power gpu_power_draw"),
+    ("power_w", 1.0, "dcgm_fi_dev_power_usage average_graphics_package_power current_socket_graphics_package_power"),
+    ("power_limit_w", 1.0, "enforced_power_limit power_limit max_graphics_package_power"),
+    ("temperature_c", 1.0, "temperature_gpu temperature gtemp temp tmptr gpu_temp gpu_temperature"),
+    ("temperature_c", 1.0, "dcgm_fi_dev_gpu_temp temperature_(sensor_edge)"),
+    ("hot", 1.0, "tviol"),
+    ("capped", _PERCENT, "pviol"),
+    ("pcie_bytes_per_s", 1e6, "rxpci txpci"),
+)
+_NAMES = {name: (ours, factor) for ours, factor, names in _COLUMNS for name in names.split()}
 _REASONS = ("clocks_throttle_reasons_", "clocks_event_reasons_")
 _KEYS = ("index", "gpu", "gpu_index", "gpu_id", "uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "id", "idx")
 _UNITS = {"GIB": 1024.0, "GB": 1024.0, "KIB": 1 / 1024.0, "GHZ": 1000.0, "KW": 1000.0, "MW": 1e-3}

@@ -18,13 +18,7 @@ FORMAT = LineFormat(
     name="build-nanogpt",
     timing=Timing.SPANS_ITERATION,
     traits=Traits(
-        may_evaluate=True,
-        levers=Levers(
-            batch="B",
-            accumulates=True,
-            compile="use_compile = True",
-            length="T",
-        ),
+        may_evaluate=True, levers=Levers(batch="B", accumulates=True, compile="use_compile = True", length="T")
     ),
     holds=BOTH,
     iterations=(

@@ -198,10 +198,10 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
         count = int(np.rint(np.median(known)))
         records.events.append(Fact(line=int(starts[0]), name="world_size", value=max(count, 1)))
     # Tokens of a batch, where the configuration shows its samples and their length; it stands above each run.
-    told = [fact for fact in records.events if isinstance(fact, Fact)]
-    for batch in [fact for fact in told if fact.name == "global_train_batch_size"]:
+    stated = [fact for fact in records.events if isinstance(fact, Fact)]
+    for batch in [fact for fact in stated if fact.name == "global_train_batch_size"]:
         near = min(
-            (fact for fact in told if fact.name == "block_size"),
+            (fact for fact in stated if fact.name == "block_size"),
             key=lambda fact: abs(fact.line - batch.line),
             default=None,
         )

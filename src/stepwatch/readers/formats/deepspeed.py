@@ -55,10 +55,7 @@ _TIMES = (
 )
 _INNER = {"parameters", "ppl", "eval_loss", "micro_steps"}
 _TURNS, _MICRO_STEPS, _SIZES = "turn", "micro-steps of a step", "sizes"
-_TURN_LINES = (
-    Line("epoch: {epoch:int}|step: {step:int}|ppo"),
-    Line("Epoch: {epoch:int} | Step: {step:int} | PPO"),
-)
+_TURN_LINES = (Line("epoch: {epoch:int}|step: {step:int}|ppo"), Line("Epoch: {epoch:int} | Step: {step:int} | PPO"))
 
 
 class _DeepSpeed(LineFormat):
@@ -81,9 +78,9 @@ class _DeepSpeed(LineFormat):
 
     def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
         config = _CONFIG.match(rest)
-        told = [config] if config is not None else [*_ARGUMENTS.finditer(rest)] if "--" in rest else []
-        records.events += [Fact(number, _NAMES[setting["name"]], float(setting["value"])) for setting in told]
-        return super().read_settings(rest, line, number, records) or bool(told)
+        stated = [config] if config is not None else [*_ARGUMENTS.finditer(rest)] if "--" in rest else []
+        records.events += [Fact(number, _NAMES[setting["name"]], float(setting["value"])) for setting in stated]
+        return super().read_settings(rest, line, number, records) or bool(stated)
 
     def add_event(
         self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
@@ -107,8 +104,8 @@ class _DeepSpeed(LineFormat):
         sizes = records.take_table(_SIZES, 4)
         headers = sorted(event.line for event in records.events if isinstance(event, Fact) and event.header)
         process = np.searchsorted(headers, sizes[:, 0])
-        told = np.column_stack((sizes[:, 1:], process))  # the same in most lines of a process
-        for row in np.flatnonzero((np.diff(told, axis=0, prepend=-1) != 0).any(axis=1)).tolist():
+        stated = np.column_stack((sizes[:, 1:], process))  # the same in most lines of a process
+        for row in np.flatnonzero((np.diff(stated, axis=0, prepend=-1) != 0).any(axis=1)).tolist():
             names = ("parameters", "block_size", "batch_size")
             records.events += map(Fact, [int(sizes[row, 0])] * len(names), names, sizes[row, 1:].tolist())
         events = records.sorted_events()
@@ -141,7 +138,7 @@ class _Times(NamedTuple):
 
 def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iterations, list[Fact]]:
     """The rows of the lines that show most of a whole step, and what follows from them."""
-    told = _told(facts)
+    stated = _stated(facts)
     of_kind = times.of_kind
     own: dict[str, object] = {}
     if len(of_kind["e2e"]):  # RLHF counts its steps again in every epoch
@@ -154,23 +151,23 @@ def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iter
     elif len(rates):
         rows, own = _from_rates(rates, facts, of_kind["breakdown"])
     elif len(of_kind["latency"]):
-        rows = _whole_steps(_numbered(of_kind["latency"]), int(told["accumulation"]))
+        rows = _whole_steps(_numbered(of_kind["latency"]), int(stated["accumulation"]))
     else:
         rows = _numbered(_summed(of_kind["breakdown"]))
     if not credible(rows.time_s).any():
         own = {}
-        rows = _whole_steps(_numbered(_summed(of_kind["micro"])), int(told["accumulation"]))
+        rows = _whole_steps(_numbered(_summed(of_kind["micro"])), int(stated["accumulation"]))
     if not len(rows):
         return rows, []
     generates = bool(len(of_kind["e2e"]))
-    own |= _sizes({**told, **own}, generates)
+    own |= _sizes({**stated, **own}, generates)
     return rows, [Fact(int(rows.line[0]), name, value) for name, value in own.items() if value]
 
 
-def _told(facts: Sequence[Fact]) -> dict[str, Any]:
+def _stated(facts: Sequence[Fact]) -> dict[str, Any]:
     divides = ("accumulation", "batch_size")
-    told = {fact.name: fact.value for fact in facts if fact.name not in divides or fact.value >= 1}
-    return {"accumulation": max(told.get("micro_steps", 1.0), 1.0)} | told
+    stated = {fact.name: fact.value for fact in facts if fact.name not in divides or fact.value >= 1}
+    return {"accumulation": max(stated.get("micro_steps", 1.0), 1.0)} | stated
 
 
 _NONE = np.zeros(0)
@@ -228,22 +225,22 @@ def _from_rates(rows: Iterations, facts: Sequence[Fact], breakdown: np.ndarray) 
     return replace(rows, time_s=times), {"batch": batch}
 
 
-def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
+def _sizes(stated: Mapping[str, Any], generates: bool) -> dict[str, object]:
     """Settings that no single line shows: the last step, and tokens where the batch comes out as whole cards."""
-    accumulation = told["accumulation"]
-    length = told.get("generations" if generates else "micro_batches", 0.0) * told.get("epochs", 1.0)
+    accumulation = stated["accumulation"]
+    length = stated.get("generations" if generates else "micro_batches", 0.0) * stated.get("epochs", 1.0)
     last = length - 1 if generates else length // accumulation
-    sizes: dict[str, object] = {"max_iters": max(last, 0.0), "n_params": told.get("parameters")}
-    batch, one = told.get("batch"), told.get("batch_size", 1.0) * accumulation
+    sizes: dict[str, object] = {"max_iters": max(last, 0.0), "n_params": stated.get("parameters")}
+    batch, one = stated.get("batch"), stated.get("batch_size", 1.0) * accumulation
     if not batch or generates:
         return sizes
     cards = round(batch / one)
     if cards and abs(batch / (cards * one) - 1) < 0.02:
-        if "batch_size" in told:
-            sizes["world_size"] = told.get("world_size", float(cards))
+        if "batch_size" in stated:
+            sizes["world_size"] = stated.get("world_size", float(cards))
             sizes["gradient_accumulation_steps"] = cards * accumulation
-        if "block_size" in told:
-            sizes["tokens_per_iter"] = cards * one * told["block_size"]
+        if "block_size" in stated:
+            sizes["tokens_per_iter"] = cards * one * stated["block_size"]
     return sizes
 
 
@@ -252,8 +249,8 @@ def _sizes(told: Mapping[str, Any], generates: bool) -> dict[str, object]:
 
 def _placed(unplaced: Sequence[Evaluation | Checkpoint], facts: Sequence[Fact], rows: Iterations) -> list[Event]:
     """By the epochs that have begun where lines show how long one is, else by the row above; losses from below."""
-    told = _told(facts)
-    length = told.get("micro_batches", 0.0) // told["accumulation"]
+    stated = _stated(facts)
+    length = stated.get("micro_batches", 0.0) // stated["accumulation"]
     begun = [fact.line for fact in facts if fact.name == "micro_batches"]
     losses = [(fact.line, _loss(fact)) for fact in facts if fact.name in ("ppl", "eval_loss")]
     placed: list[Event] = []

@@ -216,17 +216,9 @@ FORMAT = _Detectron2(
             "total_loss: {loss}",
             needs=("average_s",),
         ),
-        Line(
-            _ROW,
-            "total_loss: {loss}  {any}  max_mem: {int}M",
-            needs=("loss",),
-        ),
+        Line(_ROW, "total_loss: {loss}  {any}  max_mem: {int}M", needs=("loss",)),
     ),
-    settings=(
-        _BEGUN,
-        _RANK,
-        Line("<MAX_ITER;max_iter>: {max_iters:int}{end}"),
-    ),
+    settings=(_BEGUN, _RANK, Line("<MAX_ITER;max_iter>: {max_iters:int}{end}")),
     tables=(
         Kept(_BEGINS, (_BEGUN, _RANK), ("start", "stamp_s")),
         Kept(_TOTALS, (_TOTAL,), ("stamp_s", "clock_s", "days")),

@@ -226,7 +226,7 @@ def _others(block: Block, rows: list[int], first_line: int, model: str) -> Itera
         if learnt:
             yield _Lines.of(_LEARNT_AT, np.array(rows) + first_line)
         return
-    told: dict[str, list[tuple[int, float, float, float]]] = {}  # line, clock, time and loss
+    stated: dict[str, list[tuple[int, float, float, float]]] = {}  # line, clock, time and loss
     for row in rows:
         line = block.line(row)[:_LONGEST_LINE].decode("utf-8", "replace")
         bare, prefix = strip_prefix(line)
@@ -234,16 +234,16 @@ def _others(block: Block, rows: list[int], first_line: int, model: str) -> Itera
         total_s, below = _total_in(bare), _BELOW_EPOCH.match(line)  # its time looks like a prefix
         done_s = stamp_of(prefix) if _DONE.match(bare) else None
         if done_s is not None:
-            told.setdefault(_DONE_AT, []).append((at, done_s, math.nan, math.nan))
+            stated.setdefault(_DONE_AT, []).append((at, done_s, math.nan, math.nan))
         if below is not None:
             loss = _LOSS.search(below["results"])
             lost = value_of(loss["loss"], "decimal") if loss else math.nan
-            told.setdefault(_BELOW, []).append((at, math.nan, float(below["seconds"]), lost))
+            stated.setdefault(_BELOW, []).append((at, math.nan, float(below["seconds"]), lost))
         elif total_s > 0:
-            told.setdefault(_TOTALS, []).append((at, math.nan, total_s, math.nan))
+            stated.setdefault(_TOTALS, []).append((at, math.nan, total_s, math.nan))
         elif learnt and math.isnan(total_s) and done_s is None:
-            told.setdefault(_LEARNT_AT, []).append((at, math.nan, math.nan, math.nan))
-    for kind, values in told.items():
+            stated.setdefault(_LEARNT_AT, []).append((at, math.nan, math.nan, math.nan))
+    for kind, values in stated.items():
         lines, clock_s, took_s, losses = np.array(values).T
         yield _Lines.of(kind, lines, clock_s=clock_s, took_s=took_s, loss=losses)
 
@@ -266,7 +266,7 @@ def finish(first_line: int, records: Records) -> None:
     printed = bool((ends.took_s > 0).all())
     if not printed:  # one epoch alone whose beginning is not in the log has no time
         runs = [run for run in runs if len(run.line) > 1 or int(run.line[0]) in starts]
-        totals = [told for told in totals if len(told[0].line) > 1 or int(told[0].line[0]) in starts]
+        totals = [stated for stated in totals if len(stated[0].line) > 1 or int(stated[0].line[0]) in starts]
     planned = [rows_of([lines.line, lines.last], lines.last > 0) for lines in kept.epochs]
     for run in runs:
         rows = (int(np.searchsorted(line, run.line[-1], "right")) for line, _ in planned)

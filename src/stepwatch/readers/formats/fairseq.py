@@ -29,10 +29,7 @@ _TEXT = Line(
 )  # fmt: skip
 _START = Line("{any}Start iterating over samples")
 _VALIDATING = Line("{any}begin validation on ")
-_VALIDATED = (
-    Line('{any}"valid_num_updates": "{at}"'),
-    Line("{any}valid on '{quoted}' subset | {any}num_updates {at}"),
-)
+_VALIDATED = (Line('{any}"valid_num_updates": "{at}"'), Line("{any}valid on '{quoted}' subset | {any}num_updates {at}"))
 _PLANNED = Pattern(rb"(?:'max_update': |max_update=)(\d{1,12})\b")
 _TICKS, _VALIDATIONS = "ticks", "validations"
 

@@ -101,8 +101,8 @@ class History(NamedTuple):
             return np.zeros(self.length)
         if len(column.rows) == self.length:
             return column.values
-        told = np.searchsorted(column.rows, np.arange(self.length), side="right")
-        return np.append(0.0, column.values)[told]
+        stated = np.searchsorted(column.rows, np.arange(self.length), side="right")
+        return np.append(0.0, column.values)[stated]
 
     def epochs(self) -> Floats | None:
         """The epoch of each row, or nan; None where no key counts them, or the loss is logged more often."""
@@ -144,8 +144,8 @@ def keep_rows(rows: list[dict[str, object]], first: int, records: Records) -> No
         for key, column in zip(keys, zip(*[rows[place].values() for place in own], strict=True), strict=True):
             places[key] += own
             values[key] += column
-    for key, told in values.items():
-        numbers, others = _numbers(np.array(places[key], np.int32) + np.int32(first), told)
+    for key, stated in values.items():
+        numbers, others = _numbers(np.array(places[key], np.int32) + np.int32(first), stated)
         records.tables.setdefault(_NUMBERS + key, []).append(numbers)
         records.tables.setdefault(_OTHERS + key, []).append((others,))
 

@@ -58,8 +58,8 @@ def first_of_each(number: Ints | Floats, *columns: Floats) -> np.ndarray:
     rows = np.unique(np.concatenate((order[again], order[again + 1])))
     seen: set[tuple[float, ...]] = set()
     columns = tuple(np.where(np.isnan(column[rows]), -1.0, column[rows]) for column in columns)
-    told = zip(number[rows].tolist(), *(column.tolist() for column in columns), strict=True)
-    for row, key in zip(rows.tolist(), told, strict=True):
+    stated = zip(number[rows].tolist(), *(column.tolist() for column in columns), strict=True)
+    for row, key in zip(rows.tolist(), stated, strict=True):
         new[row] = key not in seen
         seen.add(key)
     return new

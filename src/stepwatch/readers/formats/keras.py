@@ -165,10 +165,10 @@ class _Keras(LineFormat):
             lines = epochs.line[begins]
             total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
             planned = epochs.last[begins].astype(np.float64) * total  # more than four bytes hold
-            told = lines.astype(np.int64), planned.astype(np.int64), epochs.epoch[begins] == 1
+            stated = lines.astype(np.int64), planned.astype(np.int64), epochs.epoch[begins] == 1
             records.events += [
                 Fact(line=line, name="max_iters", value=value, header=header)
-                for line, value, header in zip(*(column.tolist() for column in told), strict=True)
+                for line, value, header in zip(*(column.tolist() for column in stated), strict=True)
             ]
             _add_events(finals, epoch, took_s, records)
             with_first = _add_rows(finals, epoch, records)
@@ -241,10 +241,10 @@ def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats
 
 def _in_steps(finals: _Finals, epochs: _Epochs, records: Records) -> _Finals:
     """Epochs that count samples, by the batch that the log shows, as epochs of steps; else they stay as they are."""
-    told = records.table(_OF_SAMPLES, 2)[:, 1]
-    if not len(told):
+    stated = records.table(_OF_SAMPLES, 2)[:, 1]
+    if not len(stated):
         return finals
-    counts = np.isin(finals.total, told) | (told == 0).any()
+    counts = np.isin(finals.total, stated) | (stated == 0).any()
     batch = np.where(counts, _batches(finals, epochs, records.table(_DRAWN, 3)), np.nan)
     for row in np.flatnonzero(counts & (np.nan_to_num(np.diff(batch, prepend=-1), nan=1) != 0)).tolist():
         name, value = ("samples", True) if np.isnan(batch[row]) else ("batch_size", int(batch[row]))
@@ -272,8 +272,8 @@ def _add_events(finals: _Finals, epoch: np.ndarray, took_s: Floats, records: Rec
     at = (epoch * finals.total).astype(np.int64)
     columns = [finals.line, at, finals.val_loss, took_s, finals.stamp_s]
     line, *own = rows_of(columns, ~np.isnan(finals.val_loss))
-    told = dict(zip(("at", "val_loss", "took_s", "stamp_s"), own, strict=True))
-    records.add_events(Evaluation, line.astype(np.int64), **told)
+    stated = dict(zip(("at", "val_loss", "took_s", "stamp_s"), own, strict=True))
+    records.add_events(Evaluation, line.astype(np.int64), **stated)
     lines, epochs = records.table(_SAVES, 2).T
     after = np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)
     records.add_events(Checkpoint, lines.astype(np.int64), at=(epochs * finals.total[after]).astype(np.int64))
@@ -361,7 +361,7 @@ FORMAT = _Keras(
 )
 
 
-def _without_validation(run: Run, told: Kinds, records: Records) -> Run:
+def _without_validation(run: Run, stated: Kinds, records: Records) -> Run:
     """The run, where what each validation took was taken out of its times."""
     apart = bool(run.evaluations) and all(evaluation.took_s is not None for evaluation in run.evaluations)
     return replace(run, holds=run.holds - {"eval"}) if apart else run

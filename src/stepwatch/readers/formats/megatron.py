@@ -69,11 +69,11 @@ class _Megatron(LineFormat):
             wrong = (np.abs(steps * rows.time_s / seconds - 1) > 0.1) & (np.abs(steps * rest / seconds - 1) < 0.03)
         rows = replace(rows, time_s=np.where(wrong, rest, rows.time_s))
         saves, evaluations = _saves(events, rows), _evaluations(events)
-        told = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
-        told += _derived(told, rows, starts, records.take_table(_WORK, 2))
-        if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in told):
-            told = [event for event in told if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
-        if not any(isinstance(event, Fact) and event.name == "own_clock" for event in told):
+        stated = [event for event in events if not isinstance(event, Evaluation | Checkpoint)]
+        stated += _derived(stated, rows, starts, records.take_table(_WORK, 2))
+        if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in stated):
+            stated = [event for event in stated if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
+        if not any(isinstance(event, Fact) and event.name == "own_clock" for event in stated):
             # The timer runs on: what is known to have taken how long is taken out, the rest stays in the next line.
             inside = set()
             for kind, own in ((EVALUATION, evaluations), (CHECKPOINT, saves)):
@@ -81,8 +81,8 @@ class _Megatron(LineFormat):
                     rows = replace(rows, time_s=without(rows, steps, own))
                 else:
                     inside.add(kind)
-            told += [Fact(line, "holds", frozenset(inside)) for line in rows.line[starts].tolist()]
-        records.events = [*told, *evaluations, *saves]
+            stated += [Fact(line, "holds", frozenset(inside)) for line in rows.line[starts].tolist()]
+        records.events = [*stated, *evaluations, *saves]
         records.replace_rows(rows)
 
 

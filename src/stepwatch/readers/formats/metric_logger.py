@@ -145,9 +145,9 @@ def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]
         last, total = table[end - 1, 0], table[end - 1, 2]
         place = int(np.searchsorted(totals[:, 0], last))
         stop = int(part[end - 1])
-        told = place < len(totals) and stop < len(stops) and stops[stop] == totals[place, 0]
+        stated = place < len(totals) and stop < len(stops) and stops[stop] == totals[place, 0]
         following = table[end, 0] if end < len(table) else np.inf
-        if told and totals[place, 0] < following:
+        if stated and totals[place, 0] < following:
             found.append(Pass(int(table[begin, 0]), int(totals[place, 0]), float(totals[place, 1] * total)))
         else:
             found.append(Pass(int(table[begin, 0]), int(last), None))

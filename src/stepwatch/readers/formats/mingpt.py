@@ -17,10 +17,7 @@ FORMAT = LineFormat(
     iterations=(Line("iter_dt {time_ms}ms; iter {number}: [train ]loss {loss}"),),
     evaluations=(Line("test [final ]<score;loss>[:] [{int}/{int} = ]{val_loss:decimal}"),),
     checkpoints=(Line("saving model"),),
-    settings=(
-        Line("number of parameters: {n_params:amount}", header=True),
-        Line("running on device {device:name}"),
-    ),
+    settings=(Line("number of parameters: {n_params:amount}", header=True), Line("running on device {device:name}")),
     events_first=False,
 )
 READER = FORMAT.reader()

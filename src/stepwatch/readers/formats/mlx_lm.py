@@ -70,10 +70,7 @@ FORMAT = _Mlx(
         Line("Iter {at}: Val loss {val_loss}, Val took {took_s}s"),
         Line("{pad}{at}  val {val_loss}  {took_s}s{end}"),
     ),
-    checkpoints=(
-        Line("Iter {at}: Saved [adapter ]weights to "),
-        Line("{pad}save  {at}_adapters.safetensors"),
-    ),
+    checkpoints=(Line("Iter {at}: Saved [adapter ]weights to "), Line("{pad}save  {at}_adapters.safetensors")),
     settings=(
         Line("{any}Loading pretrained model", header=True, sets={"pretrained": "Loading"}),
         Line("{any}Starting training..., iters: {max_iters}", header=True),

@@ -134,8 +134,8 @@ class _Mmengine(LineFormat):
             times[begin] = np.fmax(times[begin], (rows.stamp_s[begin] - begins[of[begin] - 1, 1]) / max(done, 1.0))
         # The planned end: printed in each line, or as epochs once or twice at the start.
         for place in np.flatnonzero(np.diff(rows.total, prepend=-1) != 0).tolist():
-            told = ends[ends[:, 0] < rows.line[place], 1][-1:] if np.isfinite(rows.epoch[place]) else np.ones(1)
-            planned = float(told.sum()) * rows.total[place]
+            stated = ends[ends[:, 0] < rows.line[place], 1][-1:] if np.isfinite(rows.epoch[place]) else np.ones(1)
+            planned = float(stated.sum()) * rows.total[place]
             if 0 < planned < np.inf:
                 records.events.append(Fact(int(rows.line[place]), "max_iters", int(planned)))
         _add_events(records, rows, events)
@@ -161,12 +161,12 @@ def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
     number, total, time_s, stamps = (
         column[before].tolist() for column in (rows.number, rows.total, rows.time_s, rows.stamp_s)
     )
-    told = events.tolist()
+    stated = events.tolist()
     saves = np.maximum.accumulate(np.where(events[:, 1] > 0, np.arange(len(events)), -1))  # the last so far
     ends = np.append((np.diff(before) != 0) | (np.diff(events[:, 1]) != 0), True)[: len(events)]
     last_save = saves.tolist()
     for event in np.flatnonzero(ends & (before >= 0)).tolist():
-        line, kind, count, took, stamp = told[event]
+        line, kind, count, took, stamp = stated[event]
         row, save = row_of[event], last_save[event]
         at = count if kind == 1 else count * total[event] if math.isfinite(count) else number[event]
         if kind:
@@ -175,7 +175,7 @@ def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
             continue
         # By the clock: since the save above, or since the training ended.
         left = max(at - number[event], 0.0) * time_s[event]
-        since = told[save][4] if save >= 0 and row_of[save] == row else stamps[event] + left
+        since = stated[save][4] if save >= 0 and row_of[save] == row else stamps[event] + left
         known = [seconds for seconds in (took, stamp - since) if seconds >= 0]
         records.events.append(Evaluation(line=int(line), at=int(at), took_s=max(known, default=None)))
 

@@ -63,8 +63,8 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     for line, letters, numbers in objects(block, odd, first_line, _KEYS):
         epoch, place, step, time, data = (numbers.get(key, math.nan) for key in _KEYS[:5])
         if any(config in letters for config in _CONFIGS):
-            for told in _LENGTH.finditer(letters):
-                records.keep_row(_ENDS, line, float(told[1]))
+            for stated in _LENGTH.finditer(letters):
+                records.keep_row(_ENDS, line, float(stated[1]))
         elif _VALIDATED in letters or ("lr" not in numbers and "loss" not in numbers):
             if "time" in numbers or _VALIDATED in letters:
                 records.keep_row(_EVALUATED, line)
@@ -95,9 +95,9 @@ def finish(first_line: int, records: Records) -> None:
             records.events.append(
                 lone_row(line[row], number[row], number[row] % per_epoch if per_epoch else number[row])
             )
-        told = ends[ends[:, 0] < line[row], 1]
-        if len(told) and per_epoch > 0:
-            records.events.append(Fact(int(line[row]), "max_iters", int(told[-1] * per_epoch)))
+        stated = ends[ends[:, 0] < line[row], 1]
+        if len(stated) and per_epoch > 0:
+            records.events.append(Fact(int(line[row]), "max_iters", int(stated[-1] * per_epoch)))
     evaluated = evaluated[evaluated > line[0]]
     at = number[np.searchsorted(line, evaluated) - 1].astype(np.int64)
     records.add_events(Evaluation, evaluated.astype(np.int64), at=at)

@@ -64,14 +64,14 @@ class Modded(LineFormat):
         for found in _SIZES.finditer(text, begin, begin + 4000):
             values[found[1].decode()] = math.prod(int(factor) for factor in found[2].split(b"*") if factor.strip())
             in_tokens |= found[1] == b"batch_size" and b"tokens" in (found[3] or b"")
-        told: dict[str, float] = {"schedules": _SCHEDULES.search(text) is not None}
+        stated: dict[str, float] = {"schedules": _SCHEDULES.search(text) is not None}
         length = 1 if in_tokens else values.get("sequence_length", 0)
         if values.get("batch_size", 0) * length > 0:
-            told["tokens_per_iter"] = float(values["batch_size"] * length)
+            stated["tokens_per_iter"] = float(values["batch_size"] * length)
         if values.get("val_loss_every", 0) > 0:
-            told["eval_interval"] = float(values["val_loss_every"])
+            stated["eval_interval"] = float(values["val_loss_every"])
         line = first_line + text.count(b"\n", 0, begin)
-        records.events += [Fact(line=line, name=name, value=value) for name, value in told.items()]
+        records.events += [Fact(line=line, name=name, value=value) for name, value in stated.items()]
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
@@ -116,8 +116,8 @@ class _Clocks:
     def of(cls, rows: Iterations, validations: np.ndarray) -> _Clocks:
         places = rows_from(rows.line, validations[:, 0])
         line, number, shown = (
-            np.insert(own, places, told)
-            for own, told in zip((rows.line, rows.number, rows.time_s), validations.T, strict=True)
+            np.insert(own, places, stated)
+            for own, stated in zip((rows.line, rows.number, rows.time_s), validations.T, strict=True)
         )
         return cls(line, number, shown, np.insert(np.zeros(len(rows), bool), places, True))
 

@@ -77,7 +77,7 @@ _MARKS = (
 )
 _DISTRIBUTED = re.compile(
     r"torch[./]distributed[./]run|omp_num_threads environment variable for each process|\btorchrun\b|nproc_per_node"
-    r"|\[rank[1-9]\d*\]|deepspeed",
+    r"|\[rank[1-9]\d*\]|deepspeed"
 )
 # Lines of `stepwatch train` beside nanoGPT's.
 _OWN_START = re.compile(
@@ -93,21 +93,10 @@ _OWN_REMARKS = re.compile(
     r"|estimate (?:of|against) the run: |evaluation at \d{1,12}: \d{1,12} of \d{1,12} batches$|profile of iterations \d"
     r"|recipe=modern|next: stepwatch "
 )
-_OWN_SETTINGS = frozenset(
-    {
-        "seed",
-        "tensorboard_log",
-        "eval_batch_size",
-        "eval_splits",
-        "checkpoint_interval",
-        "keep",
-        "on_nan",
-        "sharding",
-        "profile",
-        "weights",
-        "without",
-    }
-)
+_OWN_SETTINGS = (
+    "seed", "tensorboard_log", "eval_batch_size", "eval_splits", "checkpoint_interval", "keep", "on_nan", "sharding",
+    "profile", "weights", "without",
+)  # fmt: skip
 _BUSY = "busy_when_logging"
 
 
@@ -179,10 +168,10 @@ def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool 
         known = len(records.events)
         if line.strip() and not _parse_line(line, index + first_line, records):
             records.add_unread(index + first_line, line)
-            told = records.events[known:]
-            lasting = all(isinstance(event, Fact) and event.name == _BUSY for event in told)
+            stated = records.events[known:]
+            lasting = all(isinstance(event, Fact) and event.name == _BUSY for event in stated)
             if joined_until < index and lasting and not may_be_fault(line):
-                strange[kind] = told
+                strange[kind] = stated
 
 
 def finish(first_line: int, records: Records) -> None:

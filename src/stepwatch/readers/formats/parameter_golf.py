@@ -65,8 +65,8 @@ class _Golf(Modded):
         ended = np.unique(np.searchsorted(rows.line, finals[:, 0]) - 1)
         known = np.searchsorted(rows.line, stops[:, 0], side="right") - 1
         for row in np.setdiff1d(ended[ended >= 0], known).tolist():
-            told = {"max_iters": int(rows.number[row]), "ended": "by plan"}
-            records.events += [Fact(line=int(rows.line[row]), name=name, value=value) for name, value in told.items()]
+            stated = {"max_iters": int(rows.number[row]), "ended": "by plan"}
+            records.events += [Fact(line=int(rows.line[row]), name=name, value=value) for name, value in stated.items()]
         for row, at in zip(known.tolist(), stops[:, 1].tolist(), strict=True):
             if row >= 0:
                 records.events.append(Fact(line=int(rows.line[row]), name="max_iters", value=int(at)))
@@ -108,9 +108,7 @@ FORMAT = _Golf(
     tables=(Kept(_FINALS, (_FINAL,)),),
     own=(VALIDATION, _STOPPED),
     traits=Traits(
-        schedules=True,
-        shows_events=True,
-        levers=Levers(evaluate_every="VAL_LOSS_EVERY", log_every="TRAIN_LOG_EVERY"),
+        schedules=True, shows_events=True, levers=Levers(evaluate_every="VAL_LOSS_EVERY", log_every="TRAIN_LOG_EVERY")
     ),
 )
 READER = FORMAT.reader()._replace(strongest=math.inf)

@@ -15,18 +15,11 @@ from typing import Any
 import numpy as np
 
 from stepwatch import bounds
+from stepwatch.bounds import within
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.recorder_run import complete
 from stepwatch.readers.reader import MOST_SNIFFED, Reader
-from stepwatch.readers.records import (
-    DEVICES,
-    INSIDE,
-    LARGEST_KEPT,
-    LONGEST_LINE_KEPT,
-    LONGEST_TIME_S,
-    WORK,
-    Records,
-)
+from stepwatch.readers.records import DEVICES, INSIDE, LONGEST_LINE_KEPT, WORK, Records
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line
@@ -43,7 +36,7 @@ DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
 _SNIFFED = Pattern(rb'(?m)\{"step(?<=^\{"step)(?:":\d{1,15},"s":\d|watch":\d{1,3},"started":)')
 _HEADER = b'{"stepwatch":'
 _NO_NUMBERS = (b"NaN", b"Infinity")
-_EARLIEST_S = 1e8  # of a clock that was ever set
+_CLOCK_S = bounds.CLOCK_S._replace(low=1e8)  # of a clock that was ever set
 
 
 def sniff(head: bytes) -> float:
@@ -56,10 +49,10 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     torn = _torn(text, block)
     left = block.without(block.filled, torn)
     for statement, lines, found in alike(block, left, (STEP, DEVICE), prefixes=False):
-        fits = (found["s"] <= LONGEST_TIME_S) & (found["s"] >= 0) & (found["number"] <= LARGEST_KEPT)
+        fits = bounds.RUN_S.mask(found["s"]) & (found["number"] <= bounds.ITERATION.high)
         line = block.line(int(lines[0]))
         if statement is STEP:
-            fits &= (found["t"] >= _EARLIEST_S) & (found["t"] <= bounds.CLOCK_S.high)
+            fits &= _CLOCK_S.mask(found["t"])
         if not line.endswith(b"}") or any(word in line for word in _NO_NUMBERS) or not fits.all():
             continue
         left = block.without(left, lines)
@@ -110,26 +103,27 @@ def _read_line(line: bytes, number: int, records: Records) -> bool:
     if not line.startswith(b"{") or len(line) > 1_000_000:  # a limit on what is taken for settings
         return False
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    kind = next(iter(told), "") if isinstance(told, dict) else ""
+    kind = next(iter(entry), "") if isinstance(entry, dict) else ""
     if kind == "step":
-        return _read_step(told, number, records)
+        return _read_step(entry, number, records)
     if kind not in ("stepwatch", "settings", "compile", "eval", "checkpoint", "device", "lost", "end"):
         return False
-    at, took, clock = _count(told, kind), _seconds(told), _clock(told)
+    at, took, clock = _count(entry, kind), within(bounds.RUN_S, entry.get("s")), _clock(entry)
+    stamp = None if math.isnan(clock) else clock
     if kind == "stepwatch":
-        _read_header(told, number, records)
+        _read_header(entry, number, records)
     elif kind == "settings":
-        _add_settings(told["settings"], number, records)
+        _add_settings(entry["settings"], number, records)
     elif kind == "compile" and took is not None:
         records.events.append(Fact(line=number, name="compilation", value=(took, clock)))
     elif kind == "eval" and at is not None:
-        losses = {name: _loss(told, name) for name in ("train_loss", "val_loss")}
-        records.events.append(Evaluation(line=number, at=at, took_s=took, stamp_s=_stamp(told), **losses))
+        losses = {name: _loss(entry, name) for name in ("train_loss", "val_loss")}
+        records.events.append(Evaluation(line=number, at=at, took_s=took, stamp_s=stamp, **losses))
     elif kind == "checkpoint" and at is not None:
-        records.events.append(Checkpoint(line=number, at=at, took_s=took, stamp_s=_stamp(told)))
+        records.events.append(Checkpoint(line=number, at=at, took_s=took, stamp_s=stamp))
     elif kind == "device" and at is not None and took is not None:
         records.keep_row(DEVICES, number, at, took)
     elif kind == "lost" and at:
@@ -139,86 +133,66 @@ def _read_line(line: bytes, number: int, records: Records) -> bool:
     return True
 
 
-def _read_header(told: Mapping[str, Any], line: int, records: Records) -> None:
-    continued = told.get("continued") is True
-    facts: dict[str, Any] = {"started_s": _clock(told, "started")} if not continued else {}
+def _read_header(entry: Mapping[str, Any], line: int, records: Records) -> None:
+    continued = entry.get("continued") is True
+    facts: dict[str, Any] = {"started_s": _clock(entry, "started")} if not continued else {}
     for name in ("rank", "world_size"):
-        count = _count(told, name)
+        count = _count(entry, name)
         if count is not None and (name == "rank" or count > 0):
             facts[name] = count
-    if isinstance(told.get("gpu"), str):
-        facts["gpu_text"] = told["gpu"][:200]
+    if isinstance(entry.get("gpu"), str):
+        facts["gpu_text"] = entry["gpu"][:200]
     records.events += [Fact(line=line, name=name, value=value, header=not continued) for name, value in facts.items()]
-    _add_settings(told.get("settings"), line, records)
+    _add_settings(entry.get("settings"), line, records)
 
 
 def _add_settings(given: object, line: int, records: Records) -> None:
     if not isinstance(given, dict):
         return
     facts: dict[str, Any] = {**settings_from(given)}
-    flops = _flops(given, "flops_per_iter")
+    flops = within(bounds.FLOPS, given.get("flops_per_iter"))
     if flops is not None:
         facts["flops_per_iter"] = flops
     records.events += [Fact(line=line, name=name, value=value) for name, value in facts.items()]
 
 
-def _read_step(told: Mapping[str, Any], line: int, records: Records) -> bool:
-    number, took = _count(told, "step"), _seconds(told)
+def _read_step(entry: Mapping[str, Any], line: int, records: Records) -> bool:
+    number, took = _count(entry, "step"), within(bounds.RUN_S, entry.get("s"))
     if number is None or took is None:
         return False
-    values = {"number": float(number), "time_s": took, "line": float(line), "stamp_s": _clock(told)}
-    loss = _loss(told, "loss")
+    values = {"number": float(number), "time_s": took, "line": float(line), "stamp_s": _clock(entry)}
+    loss = _loss(entry, "loss")
     if loss is not None:
         values["loss"] = loss if math.isfinite(loss) else math.inf
-    tokens = _count(told, "tokens")
+    tokens = _count(entry, "tokens")
     if tokens and took > 0:
         values["reported_tokens_per_s"] = tokens / took
     records.add_row(**values)
-    inside = [_seconds(told, name) for name in ("data_s", "wait_s")]
+    inside = [within(bounds.RUN_S, entry.get(name)) for name in ("data_s", "wait_s")]
     if inside != [None, None]:
         records.keep_row(INSIDE, line, *(math.nan if one is None else min(one, took) for one in inside))
-    flops = _flops(told, "flops")
+    flops = within(bounds.FLOPS, entry.get("flops"))
     if flops is not None:
         records.keep_row(WORK, line, flops / TERA)
     return True
 
 
-def _between(told: Mapping[str, Any], name: str, least: float, most: float) -> float | None:
-    value = told.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    if isinstance(value, int) and abs(value) > 10**300:  # larger than any float
-        return None
-    return float(value) if least <= value <= most else None
-
-
-def _seconds(told: Mapping[str, Any], name: str = "s") -> float | None:
-    return _between(told, name, 0.0, LONGEST_TIME_S)
-
-
-def _count(told: Mapping[str, Any], name: str) -> int | None:
-    value = _between(told, name, 0.0, LARGEST_KEPT)
-    return int(value) if value is not None and value == int(value) else None
-
-
-def _stamp(told: Mapping[str, Any], name: str = "t") -> float | None:
-    return _between(told, name, _EARLIEST_S, bounds.CLOCK_S.high)
-
-
-def _clock(told: Mapping[str, Any], name: str = "t") -> float:
-    stamp = _stamp(told, name)
+def _clock(entry: Mapping[str, Any], name: str = "t") -> float:
+    stamp = within(_CLOCK_S, entry.get(name))
     return math.nan if stamp is None else stamp
 
 
-def _flops(told: Mapping[str, Any], name: str) -> float | None:
-    return _between(told, name, bounds.FLOPS.low, bounds.FLOPS.high)
+def _count(entry: Mapping[str, Any], name: str) -> int | None:
+    value = within(bounds.ITERATION, entry.get(name))
+    return int(value) if value is not None and value == int(value) else None
 
 
-def _loss(told: Mapping[str, Any], name: str) -> float | None:
+def _loss(entry: Mapping[str, Any], name: str) -> float | None:
     """What is no number is inf, as in every log: nan is what was not noted."""
-    value = _between(told, name, -math.inf, math.inf)
-    lost = isinstance(told.get(name), float) and value is None
-    return math.inf if lost else value
+    value = entry.get(name)
+    if isinstance(value, float):
+        return math.inf if math.isnan(value) else value
+    return within(bounds.LOSS, value)
 
 
 READER = Reader(

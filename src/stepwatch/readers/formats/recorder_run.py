@@ -18,9 +18,9 @@ from stepwatch.units import TERA
 _Timed = TypeVar("_Timed", Evaluation, Checkpoint)
 
 
-def complete(run: Run, told: Kinds, records: Records) -> Run:
+def complete(run: Run, stated: Kinds, records: Records) -> Run:
     """The run with what only the recorder shows: its span, compilation, what is inside its steps."""
-    events = told.events()
+    events = stated.events()
     begin, end = _bounds(run, events)
     own = [event for event in events if begin <= event.line < end]
     facts = [event for event in own if isinstance(event, Fact)]
@@ -75,9 +75,9 @@ def _merged(events: Sequence[_Timed]) -> tuple[_Timed, ...]:
 
 def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, float]]) -> Span | None:
     """None where no line shows the time."""
-    told = [(event.took_s or 0.0, event.stamp_s) for event in run.evaluations]
-    told += [(save.took_s or 0.0, save.stamp_s) for save in run.checkpoints]
-    phases = [(took, stamp) for took, stamp in (*told, *compilations) if stamp is not None and math.isfinite(stamp)]
+    stated = [(event.took_s or 0.0, event.stamp_s) for event in run.evaluations]
+    stated += [(save.took_s or 0.0, save.stamp_s) for save in run.checkpoints]
+    phases = [(took, stamp) for took, stamp in (*stated, *compilations) if stamp is not None and math.isfinite(stamp)]
     rows = run.iterations
     known = np.isfinite(rows.stamp_s)
     begins = [stamp - took for took, stamp in phases]
@@ -93,7 +93,7 @@ def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, f
     return Span(started if started <= begun else begun, begun, max(ends))
 
 
-def with_inside(run: Run, told: Kinds, records: Records) -> Run:
+def with_inside(run: Run, stated: Kinds, records: Records) -> Run:
     """The run of a trainer that prints beside each time how long the step waited for its data."""
     return replace(run, inside=inside_of(run, records))
 

@@ -142,16 +142,16 @@ class Events:
         places = np.maximum(np.searchsorted(rows.wall_s, stamps, side="right") - 1, 0)
         took = stamps - rows.wall_s[places]
         behind = (rows.step[places] == [each.at for each in evaluations]) & (took >= 0)
-        told: dict[str, object] = {"holds": frozenset({CHECKPOINT})}
+        stated: dict[str, object] = {"holds": frozenset({CHECKPOINT})}
         # What is logged in two calls, one behind the other, takes less than a hundredth of the time.
         if behind.all() and took.sum() > 0.01 * (rows.wall_s[-1] - rows.wall_s[0]):
             evaluations = [each._replace(took_s=float(s)) for each, s in zip(evaluations, took, strict=True)]
         elif evaluations:
-            told["holds"] = BOTH
-        self._add_epochs(rows, evaluations, told | ({"max_iters": planned} if planned else {}), records)
+            stated["holds"] = BOTH
+        self._add_epochs(rows, evaluations, stated | ({"max_iters": planned} if planned else {}), records)
 
     def _add_epochs(
-        self, rows: Track, evaluations: list[Evaluation], told: dict[str, object], records: Records
+        self, rows: Track, evaluations: list[Evaluation], stated: dict[str, object], records: Records
     ) -> None:
         if len(rows.step) and rows.step[0] == 0:  # the first of them has the number 0 in some trainers
             rows = rows._replace(step=rows.step + 1)
@@ -159,8 +159,8 @@ class Events:
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
         begins = np.diff(rows.step, prepend=0) < 0
         for line in (self.first_line, *map(self._line, rows.wall_s[begins].tolist())):
-            records.events += [Fact(line, name, value) for name, value in (told | {"counts_epochs": True}).items()]
-        timed = [each for each in evaluations if each.took_s is not None and told["holds"] != BOTH]
+            records.events += [Fact(line, name, value) for name, value in (stated | {"counts_epochs": True}).items()]
+        timed = [each for each in evaluations if each.took_s is not None and stated["holds"] != BOTH]
         self._add_rows(rows, _between(rows, timed, self._starts)[0], records)
 
     def _count_batches(self) -> None:
@@ -361,12 +361,12 @@ class Events:
             records.keep(INSIDE, columns["line"], data, np.nan)
         for row in anew:
             records.events.append(Fact(int(line[row]), "begun_anew", row, header=True))
-        told = [text.wall_s for text in self.texts if text.tag == _AT_THE_START]
-        told += [wall - took for _, wall, took in zip(*(self.track(_WHOLE_RUNTIME) or ((), (), ())), strict=True)]
+        stated = [text.wall_s for text in self.texts if text.tag == _AT_THE_START]
+        stated += [wall - took for _, wall, took in zip(*(self.track(_WHOLE_RUNTIME) or ((), (), ())), strict=True)]
         begun = np.setdiff1d(np.array([0, *anew] if len(times) else [], np.int64), strange)
         for row, start in zip(begun.tolist(), self._starts(rows.wall_s[begun]).tolist(), strict=True):
             before_s = rows.wall_s[row - 1] if row else -np.inf
-            known = any(before_s < wall <= start for wall in told)
+            known = any(before_s < wall <= start for wall in stated)
             value = "training" if known else "process" if start > before_s else "unknown"
             records.events.append(Fact(int(line[row]), "start", value))
 
@@ -486,22 +486,22 @@ def _between(
     step_s = _median(times, free())
     if math.isnan(step_s) and not np.isnan(took_s).any():
         step_s = _median(times, behind_each())
-    told = []
+    stated = []
     for place, each, gap in zip(places.tolist(), evaluations, gaps.tolist(), strict=True):
         took = each.took_s
         if took is None and place > 0 and np.isfinite(step_s):
             idle = (each.stamp_s or 0.0) - float(rows.wall_s[place - 1])
             took = max(idle - max(each.at - int(rows.step[place - 1]), 0) * step_s, 0.0)
             took = min(took, gap)  # of which nan is none
-        told.append(each._replace(took_s=took))
-    spent_s = np.array([each.took_s or 0.0 for each in told], np.float64)
+        stated.append(each._replace(took_s=took))
+    spent_s = np.array([each.took_s or 0.0 for each in stated], np.float64)
     for part, some in _parts(rows, starts):
         gap_s, steps, unknown = some.clock(usual)
         own, at = inside(part)
         if len(own):
             gap_s -= np.bincount(at, spent_s[own], len(gap_s))
         times[part] = np.where(unknown, step_s, gap_s / steps)
-    return times, told
+    return times, stated
 
 
 def _without_saves(

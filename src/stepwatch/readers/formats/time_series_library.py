@@ -40,7 +40,7 @@ _COLUMNS = {
 """What lines of each kind show, behind their numbers."""
 
 
-class _Told(NamedTuple):
+class _Stated(NamedTuple):
     """What the lines of each kind show, as columns by line."""
 
     places: list[np.ndarray]
@@ -49,12 +49,12 @@ class _Told(NamedTuple):
     costs: list[np.ndarray]
     saves: list[np.ndarray]
 
-    def between(self, begin: float, end: float) -> _Told:
+    def between(self, begin: float, end: float) -> _Stated:
         def part(table: list[np.ndarray]) -> list[np.ndarray]:
             rows = slice(*np.searchsorted(table[0], (begin, end)))
             return [column[rows] for column in table]
 
-        return _Told(*map(part, self))
+        return _Stated(*map(part, self))
 
 
 class _TimeSeries(LineFormat):
@@ -63,21 +63,21 @@ class _TimeSeries(LineFormat):
         records.keep(name, lines, *(found.get(column, np.nan) for column in _COLUMNS[name]))
 
     def finish(self, first_line: int, records: Records) -> None:
-        told = _Told(*(records.take_columns(name, 1 + len(columns)) for name, columns in _COLUMNS.items()))
+        stated = _Stated(*(records.take_columns(name, 1 + len(columns)) for name, columns in _COLUMNS.items()))
         headers = [event.line for event in records.events if isinstance(event, Fact) and event.header]
-        starts = _starts(told, headers)
-        first = min((int(table[0][0]) for table in told if len(table[0])), default=-1)
+        starts = _starts(stated, headers)
+        first = min((int(table[0][0]) for table in stated if len(table[0])), default=-1)
         for begin, end in pairwise([-math.inf, *starts, math.inf]):
-            if _add_training(told.between(begin, end), records) and begin > first:
+            if _add_training(stated.between(begin, end), records) and begin > first:
                 records.events.append(Fact(int(begin), "process", int(begin), header=True))
 
 
-def _starts(told: _Told, headers: list[int]) -> list[int]:
+def _starts(stated: _Stated, headers: list[int]) -> list[int]:
     """The lines from which on it is another training: those that say so, and where the epochs fall back."""
     starts, level, begins = [], 1.0, True
-    last = max([*headers, *(int(table[0][-1]) for table in told if len(table[0]))], default=-1)
+    last = max([*headers, *(int(table[0][-1]) for table in stated if len(table[0]))], default=-1)
     for lines in pieces(last + 1):  # lists of numbers take much memory
-        part = told.between(lines.start, lines.stop)
+        part = stated.between(lines.start, lines.stop)
         rows = [(line, math.nan, False, True) for line in headers if lines.start <= line < lines.stop]
         for table, counts in ((part.places, part.places[2] > 0), (part.ends, part.ends[2] > 0), (part.costs, None)):
             counted = np.zeros(len(table[0]), bool) if counts is None else counts
@@ -92,12 +92,12 @@ def _starts(told: _Told, headers: list[int]) -> list[int]:
     return starts
 
 
-def _add_training(told: _Told, records: Records) -> bool:
+def _add_training(stated: _Stated, records: Records) -> bool:
     """The rows and events of one training; whether there are any."""
-    place_line, _, place_done, place_loss = rows_of(told.places, told.places[2] > 0)
-    speed_line, mean_s, eta_s = rows_of(told.speeds, told.speeds[1] > 0)
-    end_line, _, end_steps, end_loss, val_loss = rows_of(told.ends, told.ends[2] > 0)
-    cost_line, _, cost_s = rows_of(told.costs, told.costs[2] > 0)
+    place_line, _, place_done, place_loss = rows_of(stated.places, stated.places[2] > 0)
+    speed_line, mean_s, eta_s = rows_of(stated.speeds, stated.speeds[1] > 0)
+    end_line, _, end_steps, end_loss, val_loss = rows_of(stated.ends, stated.ends[2] > 0)
+    cost_line, _, cost_s = rows_of(stated.costs, stated.costs[2] > 0)
     # What is printed of some iterations stands on two lines.
     behind = np.searchsorted(speed_line, place_line)
     next_place, next_speed = np.append(place_line[1:], np.inf), np.append(speed_line, np.inf)[behind]
@@ -151,7 +151,7 @@ def _add_training(told: _Told, records: Records) -> bool:
     took_s = np.where(took_s > 0, took_s, np.nan)[: len(end_line)]
     at = offset.astype(np.int64)
     records.add_events(Evaluation, end_line, at=at[1:], val_loss=val_loss, took_s=took_s)
-    (saves,) = told.saves
+    (saves,) = stated.saves
     records.add_events(Checkpoint, saves, at=at[np.searchsorted(end_line, saves)])
     planned = offset[lap] + done - 1 + eta_s[speeds] / means
     planned = planned[(eta_s[speeds] >= 0) & bounds.ITERATION.mask(planned)]

@@ -69,7 +69,7 @@ _ENDED = Pattern(
     rb"|\btraining (?:is )?(?:complete|finish|done|over)"
 )
 _EVALUATES = Pattern(
-    rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}",
+    rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
 )
 
 _LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
@@ -244,9 +244,9 @@ def _spans_epochs(training: Bars, places: Floats) -> bool:
 
 def _planned(places: Floats) -> list[int]:
     """How many epochs lines and titles name: the last that counts one of them, else the most that are announced."""
-    told = places[np.isfinite(places[:, 2])]
-    counted = told[np.isfinite(told[:, 1])]
-    return [int(last) for last in (counted[-1:] if len(counted) else told)[:, 2]]
+    stated = places[np.isfinite(places[:, 2])]
+    counted = stated[np.isfinite(stated[:, 1])]
+    return [int(last) for last in (counted[-1:] if len(counted) else stated)[:, 2]]
 
 
 def _is_spoken_of(bars: Bars, spoken: _Spoken) -> bool:
@@ -425,10 +425,10 @@ def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
     """
     begins, ends = np.array([lap[0].line for lap in laps]), np.array([lap[-1].line for lap in laps])
     edges, following = np.append(-1, ends), np.append(begins[1:], np.inf)
-    for told in (places[np.isfinite(places[:, 2])], places):
-        above = np.searchsorted(told[:, 0], ends, side="right") - 1  # named before its bar or in its title
-        below = np.searchsorted(told[:, 0], ends)  # or with its results
-        padded = np.concatenate((told, [[-1.0, np.nan, np.nan]]))
+    for stated in (places[np.isfinite(places[:, 2])], places):
+        above = np.searchsorted(stated[:, 0], ends, side="right") - 1  # named before its bar or in its title
+        below = np.searchsorted(stated[:, 0], ends)  # or with its results
+        padded = np.concatenate((stated, [[-1.0, np.nan, np.nan]]))
         for rows, least, most in ((above, edges[:-1], ends), (below, ends, following)):
             known = (padded[rows, 0] >= least) & (padded[rows, 0] <= most) & (rows >= 0)
             epochs = padded[rows, 1]
@@ -436,7 +436,7 @@ def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
                 falls = np.diff(epochs) <= 0
                 # The same number for one epoch after the other is no number of epochs.
                 if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
-                    return np.asarray(epochs, np.int64) - min(int(told[:, 1].min()), 1)
+                    return np.asarray(epochs, np.int64) - min(int(stated[:, 1].min()), 1)
     return None
 
 

@@ -80,9 +80,9 @@ class _Ultralytics(LineFormat):
                 records.events = [event for event in records.events if not (isinstance(event, Fact) and event.header)]
             return
         # Epochs from 0 have the last number of a length that is one more.
-        told = np.append(np.nan, lengths[:, 1])[np.searchsorted(lengths[:, 0], line)]
-        from_zero = bool((epoch == 0).any() or (told == ends[1] + 1).any())
-        del told
+        stated = np.append(np.nan, lengths[:, 1])[np.searchsorted(lengths[:, 0], line)]
+        from_zero = bool((epoch == 0).any() or (stated == ends[1] + 1).any())
+        del stated
         epoch = bars[1] = epoch - (not from_zero)
         records.keep(EPOCHS, ends[0], ends[1] + from_zero)
         # A pass of the validation is what is drawn between two bars of training; the one behind the end is of the best
@@ -105,9 +105,9 @@ class _Ultralytics(LineFormat):
         del bars, ends, drawn
         BarRows(records).add()
         rows = records.iterations()
-        told_patience = [event for event in records.events if isinstance(event, Fact) and event.name == "patience"]
+        patiences = [event for event in records.events if isinstance(event, Fact) and event.name == "patience"]
         records.events += [
-            Fact(fact.line, "patience_iters", int(fact.value * total[-1])) for fact in told_patience if fact.value > 0
+            Fact(fact.line, "patience_iters", int(fact.value * total[-1])) for fact in patiences if fact.value > 0
         ]
         for at_line, epochs, hours in totals.tolist():
             last = int(np.searchsorted(rows.line, at_line)) - 1

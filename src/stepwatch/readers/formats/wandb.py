@@ -37,16 +37,20 @@ CARD = Pattern(r"[\w .()/+-]{2,80}")
 def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, ...]:
     """The runs with what the files beside their log show; what the log says wins."""
     files = {source.name: source.text for source in beside if source.name in (_CONFIG, _METADATA)}
-    told = _settings(files.get(_CONFIG, b""))
+    stated = _settings(files.get(_CONFIG, b""))
     card, count = _card(_object(files.get(_METADATA, b"")))
     if count == 1:  # of several that are there, a run may use fewer
-        told.setdefault("world_size", 1)
+        stated.setdefault("world_size", 1)
+    return with_settings(runs, stated, card)
+
+
+def with_settings(runs: tuple[Run, ...], stated: Mapping[str, Value], card: str | None) -> tuple[Run, ...]:
+    """The runs with settings and a card from beside their log; what the log says wins, and how far rows are apart."""
     whole = []
     for run in runs:
-        said = Settings(
-            {name: each for name, each in run.settings.items() if each.origin is Origin.LOG or name == "log_interval"}
-        )  # how far rows are apart is seen
-        settings = run.settings.overridden_by(Settings.of(Origin.LOG, told)).overridden_by(said)
+        items = run.settings.items()
+        said = Settings({name: each for name, each in items if each.origin is Origin.LOG or name == "log_interval"})
+        settings = run.settings.overridden_by(Settings.of(Origin.LOG, stated)).overridden_by(said)
         whole.append(replace(run, settings=settings, gpu_text=run.gpu_text or card))
     return tuple(whole)
 

@@ -16,12 +16,12 @@ import numpy as np
 from stepwatch.readers.formats.history import History, add_history, keep_rows, planned_epochs, settings_text
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tensorboard import Events
-from stepwatch.readers.formats.wandb import CARD
+from stepwatch.readers.formats.wandb import CARD, with_settings
 from stepwatch.readers.formats.wandb_records import Decoder, Recorded
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Evaluation, Fact, Run, Timing, Traits
-from stepwatch.settings import KINDS, Origin, Settings
+from stepwatch.settings import KINDS
 from stepwatch.sources import kind_of
 
 
@@ -104,15 +104,7 @@ def _whole(records: Records) -> Whole:
 def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
     """Runs of the console output with what the file shows beside it; what the output says wins."""
     named = {fact.name: fact.value for fact in facts}
-    told = Settings.of(Origin.LOG, {name: value for name, value in named.items() if name in KINDS})
-    whole = []
-    for run in runs:
-        said = Settings(
-            {name: each for name, each in run.settings.items() if each.origin is Origin.LOG or name == "log_interval"}
-        )  # how far rows are apart is seen
-        card = run.gpu_text or named.get("gpu_text")
-        whole.append(replace(run, settings=run.settings.overridden_by(told).overridden_by(said), gpu_text=card))
-    return tuple(whole)
+    return with_settings(runs, {name: named[name] for name in named if name in KINDS}, named.get("gpu_text"))
 
 
 def with_evaluations(run: Run, epochs: Run) -> Run:

@@ -48,7 +48,6 @@ _SAME_WORK = (
 )
 _THROUGHPUT = ("tokens_per_s", "effective_tokens_per_s", "achieved_flops", "peak_flops", "mfu", "reported_mfu")
 _EARLY = 0.1  # of the iterations
-_SMALL_BYTES = 1 << 20  # reading a smaller file costs no more than looking whether it is a log
 
 
 class Asked(NamedTuple):
@@ -105,7 +104,8 @@ def _tables_of(asked: Asked) -> Rows:
     paths = tuple(path for path in asked.paths if not path.endswith(".samples.csv"))
     if not os.path.isdir(paths[0]):
         sniffs = sniffs_of(Wanted())
-        if len(paths) > 1 or os.path.getsize(paths[0]) > _SMALL_BYTES:
+        # Reading a smaller file costs no more than looking whether it is a log.
+        if len(paths) > 1 or os.path.getsize(paths[0]) > 1 << 20:
             paths = tuple(path for path in paths if looks_like_log(path, sniffs))
         if len(paths) > 1 and head_of(paths[0], len(RECORD)) == RECORD:
             paths = tuple(path for path in paths if ".rank" not in os.path.basename(path)) or paths  # read with it

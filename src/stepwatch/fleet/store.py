@@ -50,7 +50,6 @@ _TYPES = {
     FLAG: pa.bool_(),
     TIME: pa.timestamp("us", tz="UTC"),
 }
-_LOCK_S = 60.0
 _GRACE_S = 60.0
 """How long a version stays: other programs open a file for the second time when their query comes to it."""
 _MOST_TIMES = 2
@@ -222,7 +221,7 @@ class Store:
         except OSError as error:
             raise self._not_written(error) from error
         try:
-            end = time.monotonic() + _LOCK_S
+            end = time.monotonic() + 60.0
             while not claim(descriptor):
                 if time.monotonic() > end:
                     raise InputError(

@@ -7,8 +7,6 @@ from stepwatch.messages import Message
 from stepwatch.presenters.screen import wrapped
 from stepwatch.presenters.vega import UNSEEN, Plot, Spec
 
-WIDTH = 720
-
 
 def png(chart: Plot, headline: str, source: str = "") -> bytes:
     try:
@@ -54,7 +52,7 @@ def titled(chart: Plot, headline: str, source: str) -> Spec:
 
 def _still(spec: Spec) -> Spec:
     """Of a fixed width, with room for the labels, and without what is there for the pointer alone."""
-    still = {**spec, "width": WIDTH, "padding": 20}
+    still = {**spec, "width": 720, "padding": 20}
     if "layer" in still:
         still["layer"] = [layer for layer in still["layer"] if layer["mark"].get("opacity") != UNSEEN]
     return still

@@ -31,7 +31,6 @@ _LOOKED_THROUGH = 256_000_000  # bytes; larger files are checked batch by batch,
 # count.
 _HEADER_BYTES = 1024
 _OF_LLM_C: dict[int, np.dtype[Any]] = {20240520: np.dtype(np.uint16), 20240801: np.dtype(np.uint32)}
-LLAMA_3_VOCABULARY = 128_256  # of the second
 
 
 def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None) -> Data:
@@ -60,7 +59,7 @@ def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None
                 Message("use more text, or a smaller --block_size"),
             )
         if of_data is None and any(shard.tokens.itemsize > 2 for shard in found):
-            of_data = LLAMA_3_VOCABULARY
+            of_data = 128_256  # tokens of Llama 3, which need four bytes
     data = Data(directory, shards, block_size, of_data)
     known = vocab_size if vocab_size is not None else of_data
     if known is not None:

@@ -23,7 +23,6 @@ from stepwatch.messages import Message
 from stepwatch.trainer.hardware import Device
 
 _STORE = "stepwatch/store"
-_LONGEST_START_S = 600.0  # torchrun's own join timeout
 
 
 @dataclass(slots=True)
@@ -165,7 +164,7 @@ def _store_of_this_start(rank: int, world_size: int) -> dist.Store | None:
         own = dist.TCPStore(host, 0, world_size, is_master=True, wait_for_workers=False)
         agents.set(_STORE, str(own.port))
         return own
-    deadline = time.monotonic() + _LONGEST_START_S
+    deadline = time.monotonic() + 600.0  # torchrun's own join timeout
     while True:
         port = int(agents.get(_STORE))
         try:

@@ -14,7 +14,6 @@ from torch.nn import functional
 
 Act = Callable[[], object]
 HEAD_SIZE = 64
-TOKENS = 256
 
 
 class Pair:
@@ -85,7 +84,7 @@ def embedding(elements: int) -> Pair:
     """Its gradient is as large as itself and is added to that of the head, which shares its weights."""
     table = nn.Embedding(elements // HEAD_SIZE, HEAD_SIZE)
     table.weight.grad = torch.zeros_like(table.weight)
-    tokens = torch.randint(table.num_embeddings, (TOKENS,))
+    tokens = torch.randint(table.num_embeddings, (256,))
     return Pair(lambda: table(tokens), [])
 
 

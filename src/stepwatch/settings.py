@@ -429,12 +429,12 @@ def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:
     values, skipped = read_config(text)
     if not skipped:
         return Settings.of(Origin.CONFIG, values), ()
-    told = Message(
+    remark = Message(
         "These settings of the config are not plain values, or none that a run can have, and were left out: "
         "{names:word}.",
         {"names": ", ".join([*skipped[:8], *(["…"] if len(skipped) > 8 else [])])},
     )
-    return Settings.of(Origin.CONFIG, values), (told,)
+    return Settings.of(Origin.CONFIG, values), (remark,)
 
 
 def _simple_assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:

@@ -335,15 +335,16 @@ def test_a_long_file_of_records_is_read_in_blocks(
     monkeypatch.setattr(records, "MANY_ROWS", 1 << 10)
     monkeypatch.setattr(records, "PIECE", 1 << 8)
     peaks = []
-    for rows in (100, 1000, 4000):  # the first of them, for what is made once
+    for rows in (1000, 4000):
         file = tmp_path / f"{rows}.log"
         file.write_bytes(written(rows))
+        read(from_file(file), name)  # for what is made once
         tracemalloc.start()
         (run,) = read(from_file(file), name)
         peaks.append((tracemalloc.get_traced_memory()[1], file.stat().st_size))
         tracemalloc.stop()
         assert len(run.iterations) >= rows - 1
-    _, (small, few), (large, many) = peaks
+    (small, few), (large, many) = peaks
     assert (large - small) / (many - few) < 0.8
 
 

@@ -213,15 +213,15 @@ def _doubts(c: Comparison) -> Iterator[Message]:
             {"name": single[0]},
         )
 
-    told = [tokens_per_iteration(a.run) is not None for _, a in c.named]
-    if any(told) and not all(told):
-        facts = {"name": c.names[told.index(True)], "other": c.names[told.index(False)]}
+    stated = [tokens_per_iteration(a.run) is not None for _, a in c.named]
+    if any(stated) and not all(stated):
+        facts = {"name": c.names[stated.index(True)], "other": c.names[stated.index(False)]}
         yield Message(
             "Only “{name:word}” shows how many tokens a step has, so the steps may differ in size. Add it for "
             "“{other:word}”: --set {side:word}:tokens_per_iter=…",
-            {**facts, "side": SIDES[told.index(False)]},
+            {**facts, "side": SIDES[stated.index(False)]},
         )
-    elif not any(told) and not _sizes_seem_equal(c):
+    elif not any(stated) and not _sizes_seem_equal(c):
         yield Message(
             "Neither log shows how many tokens a step has, and the steps may differ in size. Add both: --set "
             "A:tokens_per_iter=… --set B:tokens_per_iter=…"

@@ -61,8 +61,8 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
     if run.reordered or len(rows) < 2 or np.isnan(stamps).all():
         return found
     covers, apart = phases.covers[1:], np.maximum(np.diff(rows.number), 1)
-    told = covers * rows.time_s[1:] + (apart - covers) * costs.step_s.mid
-    excess = np.diff(stamps) - np.where((covers > 1) | (apart == 1), told, apart * costs.step_s.mid)
+    expected = covers * rows.time_s[1:] + (apart - covers) * costs.step_s.mid
+    excess = np.diff(stamps) - np.where((covers > 1) | (apart == 1), expected, apart * costs.step_s.mid)
     counts = {kind: np.zeros(len(excess), np.int64) for kind in found}
     for kind, each in events.items():
         after = rows_from(rows.line, column_of(each, "line")) - 1

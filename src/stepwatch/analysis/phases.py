@@ -442,12 +442,12 @@ def _first_holds(run: Run, phases: Phases, interval: int | None) -> tuple[bool, 
         if _hold_most(run, phases, _rows_of(run, run.evaluations, by_number=True)):
             return False, False
         return bool((column_of(run.evaluations, "at") <= number).any()), False
-    told = bool((column_of(run.evaluations, "at") == number).any())
+    logged = bool((column_of(run.evaluations, "at") == number).any())
     if number == 0 and run.traits.evaluates_at_zero:
         # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
-        evaluates = told or not (run.has_header and run.evaluations)
+        evaluates = logged or not (run.has_header and run.evaluations)
     else:
-        evaluates = told or (not run.evaluations and interval is not None and number % interval == 0)
+        evaluates = logged or (not run.evaluations and interval is not None and number % interval == 0)
     return evaluates, number > 0 and phases.phase[phases.first] in (Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT)
 
 

@@ -116,7 +116,7 @@ class History(NamedTuple):
         rises = bool(((each[1:] > each[:-1]) | (each[1:] <= each[:1])).all())
         if len(each) < 2 or not rises or (known % 1 != 0).any() or not 0 < len(trained) <= len(each) + 1:
             return None
-        if trained[0] < rows[0]:  # it is told behind the rows of the epoch
+        if trained[0] < rows[0]:  # it stands behind the rows of the epoch
             return np.append(known, math.nan)[np.searchsorted(rows, np.arange(self.length))]
         return np.append(math.nan, known)[np.searchsorted(rows, np.arange(self.length), side="right")]
 

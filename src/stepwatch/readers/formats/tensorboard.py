@@ -121,7 +121,7 @@ class Events:
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
         self._add_rows(rows, times, records, ends)
-        # Hugging Face logs the end, and the epoch: with the number of epochs it tells the number of steps.
+        # Hugging Face logs the end, and the epoch: with the number of epochs it gives the number of steps.
         ended, epoch, epochs = self.track(_WHOLE_RUNTIME), self.track("train/epoch"), settings.get("num_train_epochs")
         length = 0
         if ended is not None and len(ended.step) and ended.step[-1] > 0:

@@ -12,7 +12,7 @@ import numpy as np
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED
-from stepwatch.readers.records import LARGEST_KEPT, Records, pieces, rows_of
+from stepwatch.readers.records import LARGEST_KEPT, MANY_ROWS, Records, pieces, rows_of
 from stepwatch.readers.text.block import PIECE_BYTES, read_cells
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
@@ -79,6 +79,8 @@ def finish(records: Records) -> None:
         records.add_events(Evaluation, evaluated, at=_whole(at), val_loss=val_loss.astype(np.float64))
     new = np.append(True, number[1:] != number[:-1])[: len(number)]
     lines, number, loss, *columns = rows_of([lines, number, loss, *clocks.values()], new)
+    if len(lines) > MANY_ROWS:
+        loss = loss.astype(np.float32)  # as it is kept: memory for the times
     if len(lines):
         clocks, number = dict(zip(clocks, columns, strict=True)), _whole(number)
         goes_on = bool((records.take_columns(_BEGIN, 2)[1][:1] > 0).any())
@@ -192,7 +194,8 @@ def _times(clocks: dict[str, Floats], lines: Ints, number: Ints, goes_on: bool, 
     for name, column in clocks.items():
         if _SINCE_START.search(name) and len(lines) > 2 and bool((column[1:] > column[:-1]).all()):
             records.events.append(Fact(line=line, name="averaged", value=True))
-            clock = column - min(float(column[0]), 0.0)
+            first = min(float(column[0]), 0.0)
+            clock = column - first if first else column.astype(np.float64, copy=False)  # no copy of millions of rows
             error, rate = (np.broadcast_to(value, len(lines)) for value in (WHOLE_SECONDS / 1e3, np.nan))
             return step_times(Clock(number, clock, error, rate, 0), [])[0]
     if _EPOCHS in records.tables:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.readers import records
-from stepwatch.readers.records import pieces
+from stepwatch.readers.records import pieces, rows_where
 from stepwatch.run import Floats, Ints, repeated
 
 SMOOTHING = 0.3  # tqdm's own
@@ -277,28 +277,32 @@ def _smoothed(values: Floats, first: float) -> Floats:
 
 def _differences(number: Ints, elapsed_s: Floats, error_s: Floats, fixed: set[int]) -> Floats:
     """Mean times between rows whose span is long against the doubts of its ends; the fixed rows end a span."""
-    elapsed = np.maximum.accumulate(elapsed_s)
+    back = len(rows_where(np.less, elapsed_s[1:], elapsed_s[:-1]))
+    elapsed = np.maximum.accumulate(elapsed_s) if back else elapsed_s  # no copy of millions of rows
     long_enough = error_s * -_LONG
     long_enough += elapsed
     np.maximum.accumulate(long_enough, out=long_enough)
-    followed = np.empty(len(elapsed), np.int32)  # there may be millions of rows
+    followed = np.empty(len(elapsed), np.int32)
     for rows in pieces(len(elapsed)):
         followed[rows] = np.maximum(np.searchsorted(long_enough, elapsed[rows]), np.arange(rows.start, rows.stop) + 1)
     del long_enough
     following = followed.data  # numbers of Python without a list of them
     last = len(elapsed) - 1
-    anchors = array("q", [0])
+    anchors = array("i", [0])
     for goal in (*(row for row in sorted(fixed) if 0 < row < last), last):
         begun = len(anchors)
         while anchors[-1] < goal:
             anchors.append(following[anchors[-1]] if following[anchors[-1]] < goal else goal)
         if len(anchors) > begun + 1 and following[anchors[-2]] > goal:  # too short: joined to the one before
             del anchors[-2]
-    ends = np.frombuffer(anchors, np.int64)
-    steps = np.maximum(np.diff(number[ends]), 1)  # where another clock begins it is no difference
+    del followed, following
+    ends = np.frombuffer(anchors, np.int32)
     times = np.empty(len(elapsed))
     times[0] = np.nan
-    times[1:] = repeated(np.diff(elapsed[ends]) / steps, np.diff(ends))
+    for spans in pieces(len(ends) - 1):
+        own = ends[spans.start : spans.stop + 1]
+        steps = np.maximum(np.diff(number[own]), 1)  # where another clock begins it is no difference
+        times[own[0] + 1 : own[-1] + 1] = repeated(np.diff(elapsed[own]) / steps, np.diff(own))
     return times
 
 

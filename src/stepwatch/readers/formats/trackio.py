@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
-from stepwatch.readers.formats.history import History, add_history
+from stepwatch.readers.formats.history import History, add_history, keep_rows
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
@@ -21,25 +22,23 @@ from stepwatch.sources import kind_of
 if TYPE_CHECKING:
     import sqlite3
 
-_History = list[dict[str, object]]
-
 
 def sniff(head: bytes) -> float:
     return math.inf if kind_of(head) == "sqlite" else 0.0  # nothing else begins like one
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    records.held += text
+    records.kept.append(text)
 
 
 def finish(first_line: int, records: Records) -> None:
-    data, records.held = records.held, b""
+    blocks, records.kept = records.kept, []
     try:
         import sqlite3  # the Python of a browser has none
     except ImportError as error:
         raise UnreadableInput(Message("the log is a database of SQLite, which this Python cannot read")) from error
     try:
-        histories, configs = _runs(data)
+        histories, configs = _runs(blocks)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
         raise NoIterations(
             Message("this database contains no readable metrics of trackio"),
@@ -48,40 +47,56 @@ def finish(first_line: int, records: Records) -> None:
     line = 0
     for number, (name, history) in enumerate(histories.items()):
         records.events.append(Fact(line, "run", number, header=True))
-        add_history(History.of(history), configs.get(name, {}), None, records, line)
-        line += len(history) + 2  # no more moments than rows, and the start
+        add_history(history, configs.get(name, {}), None, records, line)
+        line += history.length + 2  # no more moments than rows, and the start
 
 
-def _runs(data: bytes) -> tuple[dict[str, _History], dict[str, dict[str, object]]]:
-    """Rows and settings by run, in the order in which the runs began."""
+def _runs(blocks: list[bytes]) -> tuple[dict[str, History], dict[str, dict[str, object]]]:
+    """Rows and settings by run, in the order in which the runs began. The blocks are let go."""
     import sqlite3
 
     with closing(sqlite3.connect(":memory:")) as database:
-        # A database in WAL mode cannot be opened without its files: as if it were in the older mode.
-        database.deserialize(data[:18] + b"\x01\x01" + data[20:])
+        data = bytearray().join(blocks)
+        blocks.clear()
+        data[18:20] = b"\x01\x01"  # one in WAL mode cannot be opened without its files: as if in the older mode
+        database.deserialize(data)
+        data.clear()
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        histories: dict[str, _History] = {}
-        rows = _rows(database, "metrics", "timestamp", "step", text="metrics")
-        for (run_id, run_name, _, timestamp, step), row in rows:
-            try:
-                row["_timestamp"] = datetime.fromisoformat(timestamp).timestamp()
-            except (ValueError, OverflowError, TypeError):
-                continue  # without its time a row says nothing
-            row["_step"] = step
-            histories.setdefault(str(run_id or run_name), []).append(row)
-        rows = _rows(database, "configs", text="config") if "configs" in tables else ()
-        return histories, {str(run_id or run_name): config for (run_id, run_name, _), config in rows}
+        kept: dict[str, Records] = defaultdict(Records)
+        lengths: dict[str, int] = defaultdict(int)
+        for rows in _rows(database, "metrics", "timestamp", "step", text="metrics"):
+            histories: dict[str, list[dict[str, object]]] = defaultdict(list)
+            for (run_id, run_name, _, timestamp, step), row in rows:
+                try:
+                    row["_timestamp"] = datetime.fromisoformat(timestamp).timestamp()
+                except (ValueError, OverflowError, TypeError):
+                    continue  # without its time a row says nothing
+                row["_step"] = step
+                histories[str(run_id or run_name)].append(row)
+            for name, history in histories.items():
+                keep_rows(history, lengths[name], kept[name])
+                kept[name].narrow()
+                lengths[name] += len(history)
+        configs = _rows(database, "configs", text="config") if "configs" in tables else ()
+        return (
+            {name: History.kept(lengths[name], records) for name, records in kept.items()},
+            {str(run_id or run_name): config for rows in configs for (run_id, run_name, _), config in rows},
+        )
 
 
 def _rows(
     database: sqlite3.Connection, table: str, *columns: str, text: str
-) -> Iterable[tuple[tuple[Any, ...], dict[str, object]]]:
-    """Of each row the run, a text and further columns, None for one that is missing; and the object in the text."""
+) -> Iterator[Iterable[tuple[tuple[Any, ...], dict[str, object]]]]:
+    """Of each row the run, a text and further columns, None for one that is missing; and the object in the text.
+
+    In pieces: as objects all rows would take ten times the bytes of the file.
+    """
     there = {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
     wanted = ", ".join(name if name in there else "NULL" for name in ("run_id", "run_name", text, *columns))
-    rows = database.execute(f"SELECT {wanted} FROM {table} ORDER BY rowid").fetchall()
-    texts = [row[2].decode("utf-8", "replace") if isinstance(row[2], bytes) else str(row[2]) for row in rows]
-    return zip(rows, _objects(texts), strict=True)
+    found = database.execute(f"SELECT {wanted} FROM {table} ORDER BY rowid")
+    while rows := found.fetchmany(1 << 14):
+        texts = [row[2].decode("utf-8", "replace") if isinstance(row[2], bytes) else str(row[2]) for row in rows]
+        yield zip(rows, _objects(texts), strict=True)
 
 
 def _objects(texts: list[str]) -> list[dict[str, object]]:

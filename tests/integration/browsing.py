@@ -16,6 +16,18 @@ needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="NO BROWSER: pages are not tested; on Debian: apt-get install chromium"
 )
 
+OPEN = """
+(link) => location.hash === link.hash || new Promise((opened) => {
+  addEventListener("hashchange", opened, { once: true });
+  link.click();
+})
+"""
+
+
+def open_view(page: Page, name: str) -> None:
+    """Another view of the page. Its opening forgets what was entered or answered before, so it is waited for."""
+    page.locator(f".views a[href='#{name}']").evaluate(OPEN)
+
 
 def violations(page: Page, *rules: str) -> list[str]:
     """What axe-core finds, by all its rules or by these; its script comes with the package axe-playwright-python."""

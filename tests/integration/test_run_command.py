@@ -153,6 +153,8 @@ def test_killing_stepwatch_leaves_the_training_and_its_log_alone(tmp_path: Path)
         assert process.stdout is not None
         while b"line 8" not in process.stdout.readline():
             pass
+        while len((tmp_path / "kept" / "samples.csv").read_text().splitlines()) < 4:
+            time.sleep(0.05)
         process.kill()
         rest = process.stdout.read()
     assert b"line 19" in rest
@@ -224,7 +226,7 @@ def test_the_page_of_a_run_shows_it_with_its_samples_and_ends_with_it(tmp_path: 
         process.terminate()
         process.wait(30)
     latest = time.monotonic() + 30
-    with contextlib.suppress(urllib.error.URLError):  # nobody is there any more
+    with contextlib.suppress(urllib.error.URLError, ConnectionError):  # nobody is there any more
         while True:
             urllib.request.urlopen(address, timeout=5).close()
             assert time.monotonic() < latest

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.event_files import scalar, start
-from tests.integration.browsing import needs_browser, violations
+from tests.integration.browsing import needs_browser, open_view, violations
 from tools import ROOT
 from tools.site import build, runtime
 from tools.site.links import faults
@@ -235,12 +235,11 @@ def test_the_page_answers_by_itself_and_offline(site: Path, server: ThreadingHTT
         page.select_option("#language", "de")
         expect(report).to_contain_text("Eine normale Iteration dauert", **patience)
         page.select_option("#language", "en")
-        page.click("nav.views a[href='#estimate']")
+        open_view(page, "estimate")
         page.click("#estimate .example")
         expect(report).to_contain_text("GeForce RTX 4070", **patience)
 
-        page.click("nav.views a[href='#explain']")
-        expect(page.locator("#explain-form")).to_be_visible()  # a view that opens takes what stood in it away
+        open_view(page, "explain")
         page.evaluate(DROP, 300e6)
         expect(page.locator("#explain .error")).to_have_text(say(WORDS["too_large"], "en"))
         page.evaluate(DROP, 5e6)

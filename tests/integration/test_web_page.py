@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
-from tests.integration.browsing import needs_browser, violations
+from tests.integration.browsing import needs_browser, open_view, violations
 from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
 from tools import ROOT
 
@@ -487,7 +487,7 @@ def test_everything_is_reached_by_keyboard(page: Page) -> None:
 
 
 def test_a_config_is_estimated_and_a_claim_judged(page: Page) -> None:
-    page.click("text=Estimate a run")
+    open_view(page, "estimate")
     page.evaluate(DROP, [b64encode(CONFIG.encode()).decode(), "train.py"])
     expect(page.locator("#estimate .file-name")).to_have_text("train.py")  # and it waits for the card
     expect(page.locator("#problem")).to_be_empty()
@@ -505,7 +505,7 @@ def test_a_config_is_estimated_and_a_claim_judged(page: Page) -> None:
 
 
 def test_a_log_gets_advice_and_an_empty_form_a_config(page: Page) -> None:
-    page.click("nav >> text=Advise")
+    open_view(page, "advise")
     page.fill("#advise-gpu", "4070")
     page.click("#advise .main")
     answered_at_all(page)
@@ -519,7 +519,7 @@ def test_a_log_gets_advice_and_an_empty_form_a_config(page: Page) -> None:
 
 @pytest.mark.parametrize("way", ["pasted", "chosen"])
 def test_two_logs_are_compared(page: Page, served_directory: Path, way: str) -> None:
-    page.click("nav a[href='#compare']")
+    open_view(page, "compare")
     texts = {"before": iteration_lines(100, 100.0), "after": iteration_lines(100, 150.0)}
     for side, text in texts.items():
         if way == "pasted":
@@ -538,7 +538,7 @@ def test_two_logs_are_compared(page: Page, served_directory: Path, way: str) -> 
 
 
 def test_of_two_logs_the_missing_one_is_pointed_at(page: Page) -> None:
-    page.click("nav a[href='#compare']")
+    open_view(page, "compare")
     page.fill("#compare-before", LOG)
     page.click("#compare .main")
     expect(page.locator("#compare-after-error")).to_have_text("Paste a log or choose a file first.")
@@ -555,7 +555,7 @@ def test_of_two_logs_the_missing_one_is_pointed_at(page: Page) -> None:
 
 
 def watch(page: Page, name: str, iterations: int | None = None) -> None:
-    page.click("text=Watch a log")
+    open_view(page, "watch")
     page.fill("#watch-path", name)
     if iterations is not None:
         page.fill("#watch .key", "max_iters")
@@ -665,7 +665,7 @@ def test_a_wrong_path_is_pointed_at_and_a_wrong_card_ends_the_watching(page: Pag
         assert page.evaluate("document.activeElement.id") == "watch-path"
         page.locator("#watch .main").focus()
     (served_directory / "card.log").write_text(iteration_lines(60), encoding="utf-8")
-    page.click("text=Watch a log")
+    open_view(page, "watch")
     page.fill("#watch-gpu", "nonsense")
     watch(page, "card.log")
     expect(page.locator("#watch-gpu-error")).to_contain_text("there is no card", ignore_case=True)
@@ -732,7 +732,7 @@ def test_no_view_shuts_anybody_out(page: Page, served_directory: Path) -> None:
     """Each view with its form and an answer at once: axe looks at every element, and takes its time."""
     said = set()
     for view in VIEWS:
-        page.click(f"nav a[href='#{view}']")
+        open_view(page, view)
         if view == "watch":  # whose form ends what is watched
             assert unlawful(page) == []
         answer_in(page, view, served_directory)
@@ -749,7 +749,7 @@ def test_no_view_shuts_anybody_out(page: Page, served_directory: Path) -> None:
         log.write("iter 60: loss 4.2000, time 9000.00ms, mfu 9.00%\n")
     expect(page.locator("#alarm")).not_to_be_empty()
     assert unlawful(page) == []
-    page.click("nav a[href='#explain']")
+    open_view(page, "explain")
     explain(page)
     change(page)
     page.fill("#explain-gpu", "nonsense")

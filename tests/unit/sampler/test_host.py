@@ -20,7 +20,8 @@ def test_the_work_of_a_process_and_its_children_is_seen() -> None:
     parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BUSY!r}])"
     with subprocess.Popen([sys.executable, "-c", parent]) as process:
         try:
-            time.sleep(1.0)  # until the child works
+            while not any(child.cpu_times().user for child in psutil.Process(process.pid).children()):
+                time.sleep(0.05)
             machine = Machine(process.pid)
             machine.read()
             time.sleep(1.0)

@@ -279,13 +279,13 @@ EXPRESSIONS = st.text("0123456789.+-*/%()e_'\"\\ truefalsnxb~[],:#=\n\x00é", ma
 
 @given(EXPRESSIONS, st.sampled_from(sorted(KINDS)))
 def test_expressions_are_bounded_in_time_and_value(text: str, name: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with suppress(NotPlain):
         evaluate(text)
     value = read_value(name, text)
     with suppress(StepwatchError):  # no Python
         read_config(f"{name} = {text}")
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert value is None or type(value) is KINDS[name]
 
 

@@ -91,9 +91,9 @@ def test_what_belongs_to_a_bar_or_is_none_stays_on_its_line(line: str) -> None:
 
 
 def test_many_brackets_without_an_end_take_no_longer() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     normalise(b"5%|<" + b"]a" * 200_000)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])

@@ -187,11 +187,11 @@ def test_what_means_something_to_a_pattern_is_taken_as_it_stands(example: str) -
 )
 def test_no_line_takes_long(unit: str) -> None:
     hostile = unit * (3000 // len(unit))
-    began = time.perf_counter()
+    began = time.process_time()
     for example in ("1,2,3,4,5,6,7,8,0.3s", "step 1 2 3 4 5 6 7 8 9 0.3 s", hostile[:360] + " step 12 0.3 s"):
         with suppress(UsageError):  # the last example may show no number
             the_run((hostile + "\n") * 20 + example + "\n", example)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_it_is_used_only_when_asked_for() -> None:

@@ -244,6 +244,17 @@ def lightning(place: int) -> str:
 4.{place % 89 + 10}it/s, v_num=0, train_loss=2.{place % 997:03}]\n"
 
 
+def ultralytics(place: int) -> str:
+    gap, last = " " * 6, place % 10
+    losses = f"1.{place % 997:03}{gap}0.{place % 9973:04}{gap}1.012{gap}    9{gap}    640"
+    return (
+        f"\n{gap}Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
+        f"{gap}{place}/1000000{gap}5.84G{gap}{losses}: 100% ━━━━━━━━━━━━ 63/63 2.5it/s 25.{last}s\n"
+        f"{gap}{gap}Class   Images  Instances   Box(P   R   mAP50  mAP50-95): 100% ━━━━━━━━━━━━ 8/8 3.1it/s 2.{last}s\n"
+        f"{gap}{gap}  all      253        647      0.676      0.583      0.641      0.377\n"
+    )
+
+
 def keras_epoch(place: int) -> str:
     row = f"500/500 ━━━━━━━━━━ 46s {91 + place % 7}ms/step - loss: 4.{place % 9973:04} - val_loss: 4.{place % 7919:04}"
     return f"Epoch {place}/1000000\n{row}\n"
@@ -284,6 +295,7 @@ def of_two_metrics(place: int) -> str:
         ("metric-logger", metric_logger, 1.0),
         ("lightning", lightning, 1.0),
         ("keras", keras_epoch, 1.0),
+        ("ultralytics", ultralytics, 1.0),
         ("stepwatch", recorded, 0.7),
         ("ultralytics-csv", yolo_csv, 1.4),
         ("mmengine-json", mmengine_json, 1.0),

@@ -7,7 +7,6 @@ version 2 the bar of the epoch counted the batches of the validation as well.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.formats.running import (
     WHOLE_SECONDS,
     Laps,
-    Pause,
     at_lines,
     first_draws,
     groups,
@@ -178,11 +176,11 @@ class BarRows:
         self.epochs = _Epochs.between((np.diff(epoch) != 0) | again, epoch) if length else None
         del columns, epoch, elapsed, rate, digits  # there may be millions of drawings
         self.losses = at_lines(self.line, *records.take_columns("loss", 2))
-        bars = records.take_table("val", 6)
-        edges = np.concatenate(([0], np.flatnonzero(np.diff(bars[:, 1]) < 0) + 1, [len(bars)]))
-        first, last = bars[edges[:-1][: len(bars)]], bars[edges[1:][: len(bars)] - 1]
-        seconds, _ = _since_start(*(last[:, column] for column in (1, 3, 4, 5)))
-        self.passes = _Passes(first[:, 0], last[:, 0], first[:, 2], seconds)
+        line, drawn, batches, *clocks = records.take_columns("val", 6)
+        edges = np.concatenate(([0], np.flatnonzero(np.diff(drawn) < 0) + 1, [len(line)]))
+        first, last = edges[:-1][: len(line)], edges[1:][: len(line)] - 1
+        seconds, _ = _since_start(drawn[last], *(column[last] for column in clocks))
+        self.passes = _Passes(line[first], line[last], batches[first], seconds)
 
     def add(self) -> None:
         epochs = self.epochs
@@ -241,15 +239,13 @@ class BarRows:
         whole = self.since_zero[rows[begins]] & ((own > 0) | above)
         from_start = drawn_zero | (first <= 1) | single | (first <= second - first) | whole
         laps = Laps(number, self.seconds[some], self.errors[some], begins, np.where(from_start, first, 0))
-        evaluated = self._evaluations(epochs, in_epoch, rows, own, begins)
-        times = lap_times(laps, [Pause(row, took) for _, row, took in evaluated])
+        evaluated, paused, took_s = self._evaluations(epochs, in_epoch, rows, own, begins)
+        times = lap_times(laps, paused, took_s)
         epoch = epochs.number
         number = number + repeated((epoch[own] * per_epoch[own]).astype(np.int64), laps.lengths)
         lines = self.line[some] if self.line.dtype.kind == "i" else self.line[some].astype(np.int64)
         self.records.add_rows(number=number, time_s=np.maximum(times, 1e-6, out=times), loss=losses, line=lines)
-        self.records.events += [
-            Evaluation(line=int(line), at=int(number[row]), took_s=took) for line, row, took in evaluated
-        ]
+        self.records.add_events(Evaluation, evaluated.astype(np.int64), at=number[paused], took_s=took_s)
         fell = np.concatenate(([True], np.diff(epoch) < 0))[own]
         begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
         self._add_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
@@ -295,36 +291,35 @@ class BarRows:
 
     def _evaluations(
         self, epochs: _Epochs, in_epoch: Ints, rows: Ints, own: Ints, begins: Ints
-    ) -> list[tuple[float, int, float]]:
-        """Line, row and cost: of the validation's own bars, or where the bar of the epoch stood still at its end."""
+    ) -> tuple[Floats, Ints, Floats]:
+        """Lines, rows and costs: of the validation's own bars, or where the bar of the epoch stood still at its end."""
         first_row = np.full(len(epochs.begins), -1)
         first_row[own] = begins
         known = (in_epoch >= 0) & (first_row[in_epoch] >= 0)
         place = np.searchsorted(self.line[rows], self.passes.begin[known]) - 1
         place = np.maximum(place, first_row[in_epoch[known]])
-        found: dict[int, tuple[float, int, float]] = {}
-        passes = zip(self.passes.begin[known].tolist(), place.tolist(), self.passes.took_s[known].tolist(), strict=True)
-        for begin, row, took in passes:
-            line, _, earlier = found.get(row, (begin, row, 0.0))
-            found[row] = (line, row, earlier + took)
+        paused, first_pass, of_row = np.unique(place, return_index=True, return_inverse=True)
+        line, took_s = self.passes.begin[known][first_pass], np.zeros(len(paused))
+        np.add.at(took_s, of_row, self.passes.took_s[known])
         first_row[in_epoch[known]] = -1  # what has a bar of its own is known
+        found = [(line, paused, took_s)]
         # The bar of the epoch stands still meanwhile, and its clock has what the validation's own bar does not show.
-        of_row = sorted(found)
         for part in groups(epochs.begins, len(epochs.of)):
             first, end = np.searchsorted(rows, (part.start, part.stop)).tolist()
             drawings = rows[first:end]
             last_drawing, longest = self._levels(part, drawings)
             still, seconds = longest - self.seconds[drawings], self.seconds[drawings]
             ends = self.line[last_drawing]
-            for row in of_row[bisect_left(of_row, first) : bisect_left(of_row, end)]:
-                line, _, took = found[row]
-                if ends[row - first] > line and still[row - first] > took + 2 * self.errors[rows[row]]:
-                    found[row] = (line, row, float(still[row - first]))
+            some = slice(*np.searchsorted(paused, (first, end)).tolist())
+            at = paused[some] - first
+            longer = (ends[at] > line[some]) & (still[at] > took_s[some] + 2 * self.errors[drawings[at]])
+            took_s[some][longer] = still[at][longer]
             long = still > np.maximum(0.1, 0.03 * seconds)  # less is no validation
             whole = (self.drawn[drawings] == self.total[drawings]) & (first_row[epochs.of[drawings]] >= 0)
-            for at in np.flatnonzero(long & whole).tolist():
-                found[first + at] = (float(ends[at]), first + at, float(still[at]))
-        return list(found.values())
+            at = np.flatnonzero(long & whole)
+            found.append((ends[at], first + at, still[at]))
+        lines, of_rows, costs = map(np.concatenate, zip(*found, strict=True))
+        return lines, of_rows, costs
 
     def _levels(self, part: slice, drawings: Ints) -> tuple[Ints, Floats]:
         """Of some of the drawings of whole epochs: the last with the position of each, and the latest clock there."""

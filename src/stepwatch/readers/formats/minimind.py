@@ -76,7 +76,7 @@ class _Minimind(LineFormat):
             times = epochs.differences(_since_begin(epochs, left, older))
         else:
             doubts = np.full(len(elapsed), WHOLE_SECONDS)
-            times = lap_times(Laps(epochs.done, elapsed, doubts, epochs.begins, epochs.done[epochs.begins]), [])
+            times = lap_times(Laps(epochs.done, elapsed, doubts, epochs.begins, epochs.done[epochs.begins]))
         usual = median(epochs.covers.astype(np.float64))
         for row in epochs.begins[epochs.process].tolist():
             if epochs.done[row] <= usual + 1:  # counted from 0, the first line has a step more than the others

@@ -117,14 +117,15 @@ def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
     return np.asarray(rows)
 
 
-def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
-    """As the step times, for many clocks; a pause is given by the row after which it was."""
+def lap_times(laps: Laps, pauses: Sequence[int] | Ints = (), took_s: Sequence[float] | Floats = ()) -> Floats:
+    """As the step times, for many clocks; pauses are given by the rows after which they were, and what each took."""
+    paused = np.asarray(pauses, np.int64)
     longest = np.maximum.reduceat(laps.elapsed_s, laps.begins)
     offsets = np.cumsum(longest) - longest  # as one clock that goes on
     begins, ends = laps.begins, laps.begins + laps.lengths
-    apart = {*begins.tolist(), *(pause.at + 1 for pause in pauses)}
-    times = np.empty(len(laps.number))
-    fixed = np.array(sorted({row + i for row in apart for i in (-1, 0)}))
+    times, apart = np.empty(len(laps.number)), np.zeros(len(laps.number) + 1, bool)
+    apart[begins] = apart[paused + 1] = True
+    fixed = np.flatnonzero(apart | np.append(apart[1:], False))
     for rows in groups(begins, len(times)):
         some = slice(*np.searchsorted(begins, (rows.start, rows.stop)))
         elapsed = laps.elapsed_s[rows] + repeated(offsets[some], laps.lengths[some])
@@ -140,18 +141,17 @@ def lap_times(laps: Laps, pauses: Sequence[Pause]) -> Floats:
         rows = slice(int(begins[lap]), int(ends[lap]))
         far = laps.elapsed_s[rows] >= _LONG * laps.error_s[rows]
         row = rows.start + (int(np.argmax(far)) if far.any() else len(far) - 1)
-        if row not in apart:
+        if not apart[row]:
             times[rows.start : row + 1] = laps.elapsed_s[row] / laps.number[row]
     # Few steps behind a first row that has most of them, in less than the clock shows: the mean of all is known.
     last = ends - 1
     unseen = laps.elapsed_s[last] - laps.elapsed_s[begins] <= laps.error_s[last] + laps.error_s[begins]
     for lap in np.flatnonzero((2 * laps.done > laps.number[last]) & unseen).tolist():
         times[begins[lap] : ends[lap]] = laps.elapsed_s[last[lap]] / laps.number[last[lap]]
+    lap_of = np.searchsorted(begins, paused, side="right") - 1
     inside: dict[int, list[Pause]] = {}
-    for pause in pauses:
-        lap = int(np.searchsorted(begins, pause.at, side="right")) - 1
-        if pause.at + 1 < ends[lap]:
-            inside.setdefault(lap, []).append(pause)
+    for i in np.flatnonzero(paused + 1 < ends[lap_of]).tolist():
+        inside.setdefault(int(lap_of[i]), []).append(Pause(int(paused[i]), float(took_s[i])))
     for lap, own in inside.items():
         rows = slice(begins[lap], ends[lap])
         clock = Clock(laps.number[rows], laps.elapsed_s[rows], laps.error_s[rows], np.empty(0), int(laps.done[lap]))

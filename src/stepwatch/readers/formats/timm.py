@@ -63,13 +63,13 @@ class _Timm(LineFormat):
         del mean, rate
         for column in laps[1:3]:
             column *= epochs.done
-        times = lap_times(laps, [])
+        times = lap_times(laps)
         del laps
         waits = data
         if np.isfinite(data).all():
             first = epochs.done[epochs.begins]
             doubt = np.float64(_DIGITS["time"]) * epochs.done
-            waits = lap_times(Laps(epochs.done, data * epochs.done, doubt, epochs.begins, first), [])
+            waits = lap_times(Laps(epochs.done, data * epochs.done, doubt, epochs.begins, first))
         add_epochs(epochs, times, waits, loss, stamps, _passes(records.take_table(_PASSES, 4)), records)
         super().finish(first_line, records)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.drawn_bars import Bars, Draw, bars_of, drawn, found_in
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, Pause, lap_times
+from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times
 from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
@@ -493,12 +493,13 @@ def _add_rows(training: Bars, validations: list[Bars], planned: list[int], place
     numbered = _numbered(training.laps, places) if training.epochs is None else training.epochs
     epochs = np.arange(len(laps)) if numbered is None else numbered
     whole = number + repeated(epochs, lengths) * training.last
-    evaluations, pauses = [], []
+    evaluations, paused = [], []
     for lap, row in zip(checks, (np.searchsorted(line, ends) - 1).tolist(), strict=True):
         if row >= 0:
             evaluations.append(Evaluation(line=lap[-1].line, at=int(whole[row]), took_s=lap[-1].elapsed_s))
-            pauses.append(Pause(row, lap[-1].elapsed_s))
-    times = lap_times(Laps(number, elapsed, error, begins, number[begins]), pauses)
+            paused.append(row)
+    took = [evaluation.took_s or 0.0 for evaluation in evaluations]
+    times = lap_times(Laps(number, elapsed, error, begins, number[begins]), paused, took)
     loss = np.array([draw.loss for draw in draws])
     kept = times > 0
     records.add_rows(number=whole[kept], time_s=times[kept], loss=loss[kept], line=line[kept])

@@ -72,7 +72,7 @@ class _Ultralytics(LineFormat):
         lengths, totals = records.take_table(_LENGTHS, 2), records.take_table(_ENDS, 3)
         known = np.logical_and.reduce([*map(np.isfinite, bars[:5]), bars[3] > 0])
         bars, ends = rows_of(bars, known), rows_of(ends, known)
-        passes = records.take_table(_PASSES, 6)
+        passes = records.take_columns(_PASSES, 6)
         cuts = records.take_table(_CUTS, 2)
         line, epoch, drawn, total = bars[:4]
         if not len(line):
@@ -87,17 +87,16 @@ class _Ultralytics(LineFormat):
         records.keep(EPOCHS, ends[0], ends[1] + from_zero)
         # A pass of the validation is what is drawn between two bars of training; the one behind the end is of the best
         # weights, and in no time that is printed.
-        before = np.searchsorted(line, passes[:, 0])
-        final = np.searchsorted(totals[:, 0], passes[:, 0]) > np.searchsorted(
+        before = np.searchsorted(line, passes[0])
+        final = np.searchsorted(totals[:, 0], passes[0]) > np.searchsorted(
             totals[:, 0], np.where(before > 0, line[before - 1], -1.0)
         )
         begins = np.diff(before, prepend=-1) > 0
-        during = passes[begins & ~final]
-        zeros, unknown = np.zeros(len(during)), np.full(len(during), np.nan)
-        records.keep(_PASSES, during[:, 0], zeros, during[:, 2], zeros, unknown, unknown)
-        records.keep(_PASSES, *passes[~final].T)
+        during = begins & ~final
+        records.keep(_PASSES, passes[0][during], 0.0, passes[2][during], 0.0, np.nan, np.nan)
+        records.keep(_PASSES, *rows_of(passes, ~final))
         # An epoch that is validated has ended, where its last drawing was overwritten.
-        cut = before[begins & ~final] - 1
+        cut = before[during] - 1
         cut = cut[(cut >= 0) & (drawn[cut] < total[cut]) & (drawn[cut] > 0)]
         records.tables[_BARS] = [tuple(bars)]
         seconds = bars[4][cut] * (total[cut] / drawn[cut])
@@ -119,10 +118,10 @@ class _Ultralytics(LineFormat):
             if len(np.unique(epoch[(line > begun) & (line < at_line)])) == epochs:  # none is cut off
                 facts["reported_s"] = hours * HOUR_S
             records.events += [Fact(int(rows.line[last]), name, value) for name, value in facts.items()]
-            behind = passes[final & (before == np.searchsorted(line, at_line))]
+            behind = np.flatnonzero(final & (before == np.searchsorted(line, at_line)))
             if len(behind):
-                at, took = int(rows.number[last]) + 1, float(behind[-1, 3])
-                records.events.append(Evaluation(line=int(behind[0, 0]), at=at, took_s=took))
+                at, took = int(rows.number[last]) + 1, float(passes[3][behind[-1]])
+                records.events.append(Evaluation(line=int(passes[0][behind[0]]), at=at, took_s=took))
 
 
 def _seconds(found: dict[str, Floats]) -> Floats:

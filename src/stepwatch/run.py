@@ -176,10 +176,10 @@ class Checkpoint(NamedTuple):
     stamp_s: float | None = None
 
 
-Told = TypeVar("Told", Evaluation, Checkpoint)
+OneKind = TypeVar("OneKind", Evaluation, Checkpoint)
 
 
-class EventColumns(Sequence[Told]):
+class EventColumns(Sequence[OneKind]):
     """Very many events of one kind by line, as columns: an object for each takes eight times the memory.
 
     Unknown is nan in the columns and None in the events, which are made when they are asked for.
@@ -187,47 +187,47 @@ class EventColumns(Sequence[Told]):
 
     __slots__ = ("columns", "kind")
 
-    def __init__(self, kind: type[Told], columns: tuple[Floats, ...]) -> None:
+    def __init__(self, kind: type[OneKind], columns: tuple[Floats, ...]) -> None:
         self.kind: Any = kind
         self.columns = columns
 
     @classmethod
-    def of(cls, kind: type[Told], events: Sequence[Told]) -> EventColumns[Told]:
+    def of(cls, kind: type[OneKind], events: Sequence[OneKind]) -> EventColumns[OneKind]:
         columns = (np.array([event[place] for event in events], np.float64) for place in range(len(kind._fields)))
         return cls(kind, tuple(np.broadcast_to(np.nan, len(c)) if np.isnan(c).all() else c for c in columns))
 
     @classmethod
-    def joined(cls, parts: Sequence[EventColumns[Told]]) -> EventColumns[Told]:
+    def joined(cls, parts: Sequence[EventColumns[OneKind]]) -> EventColumns[OneKind]:
         columns = (joined(list(each)) for each in zip(*(part.columns for part in parts), strict=True))
         whole = cls(parts[0].kind, tuple(columns))
         line = whole.columns[0]
         return whole if bool((line[1:] >= line[:-1]).all()) else whole.take(np.argsort(line, kind="stable"))
 
-    def take(self, rows: Any) -> EventColumns[Told]:
+    def take(self, rows: Any) -> EventColumns[OneKind]:
         return EventColumns(self.kind, tuple(column[rows] for column in self.columns))
 
-    def with_column(self, name: str, column: Floats) -> EventColumns[Told]:
+    def with_column(self, name: str, column: Floats) -> EventColumns[OneKind]:
         place: int = self.kind._fields.index(name)
         return EventColumns(self.kind, (*self.columns[:place], column, *self.columns[place + 1 :]))
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[OneKind]:
         for begin in range(0, len(self), 1 << 12):
             yield from self._made(slice(begin, begin + (1 << 12)))
 
     @overload
-    def __getitem__(self, place: int) -> Told: ...
+    def __getitem__(self, place: int) -> OneKind: ...
     @overload
-    def __getitem__(self, place: slice) -> EventColumns[Told]: ...
-    def __getitem__(self, place: int | slice) -> Told | EventColumns[Told]:
+    def __getitem__(self, place: slice) -> EventColumns[OneKind]: ...
+    def __getitem__(self, place: int | slice) -> OneKind | EventColumns[OneKind]:
         if isinstance(place, slice):
             return self.take(place)
         at = range(len(self))[place]
         return next(self._made(slice(at, at + 1)))
 
-    def _made(self, rows: slice) -> Iterator[Told]:
+    def _made(self, rows: slice) -> Iterator[OneKind]:
         line, at, *others = (column[rows].tolist() for column in self.columns)
         for number, iteration, *values in zip(line, at, *others, strict=True):
             place = int(iteration) if iteration == iteration else None

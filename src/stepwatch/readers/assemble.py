@@ -27,10 +27,10 @@ from stepwatch.run import (
     Inside,
     Ints,
     Iterations,
+    OneKind,
     Rank,
     Run,
     Timing,
-    Told,
     Unread,
     column_of,
     repeated,
@@ -339,14 +339,14 @@ def _checkpoints(kinds: Kinds, iterations: Iterations) -> Sequence[Checkpoint]:
     return _taken(saves, np.sort(first))
 
 
-def _taken(events: Sequence[Told], rows: Ints) -> Sequence[Told]:
+def _taken(events: Sequence[OneKind], rows: Ints) -> Sequence[OneKind]:
     return events.take(rows) if isinstance(events, EventColumns) else tuple(events[row] for row in rows.tolist())
 
 
-def _ranks(told: Kinds) -> int:
+def _ranks(kinds: Kinds) -> int:
     """How many processes printed the header: each rank says it once. A header after a crash starts the count again."""
     counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
-    events: list[Event] = [*told.facts, *told.faults]
+    events: list[Event] = [*kinds.facts, *kinds.faults]
     for event in sorted(events, key=LINE_OF):
         if isinstance(event, Fact) and event.name in counts:
             counts = dict.fromkeys(counts, 0) if crashed else counts

@@ -361,7 +361,7 @@ FORMAT = _Keras(
 )
 
 
-def _without_validation(run: Run, stated: Kinds, records: Records) -> Run:
+def _without_validation(run: Run, kinds: Kinds, records: Records) -> Run:
     """The run, where what each validation took was taken out of its times."""
     apart = bool(run.evaluations) and all(evaluation.took_s is not None for evaluation in run.evaluations)
     return replace(run, holds=run.holds - {"eval"}) if apart else run

@@ -207,10 +207,10 @@ class BarRows:
         saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
         places = np.searchsorted(whole.line, [save.line for save in saves]) - 1
         numbers = whole.number[np.maximum(places, 0)].tolist() if len(whole) else []
-        told = zip(saves, numbers, (places >= 0).tolist(), strict=False)
+        placed = zip(saves, numbers, (places >= 0).tolist(), strict=False)
         # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
         self.records.events += [
-            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, placed in told if placed
+            tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, known in placed if known
         ]
         self.records.unplaced.clear()
         # A run that says that it stopped has reached its last batch.
@@ -250,8 +250,8 @@ class BarRows:
         begun = fell & from_start & ((epoch[own] == 0) | ~single | (own > 0))
         self._add_facts(lines[begins], begun, laps, np.where(single & (first > 1), first, 0))
         runs = np.flatnonzero(begun | (np.arange(len(begun)) == 0))
-        told = self.records.table(EPOCHS, 2)  # of the rich bar, which counts epochs as well as batches
-        ends = at_lines(lines[begins[runs]], told[:, 0], told[:, 1])
+        # The rich bar counts epochs as well as batches.
+        ends = at_lines(lines[begins[runs]], *self.records.table_columns(EPOCHS, 2))
         for run in np.flatnonzero(ends > 0).tolist():
             length = int(ends[run] * per_epoch[own[runs[run]]])
             self.records.events.append(Fact(line=int(lines[begins[runs[run]]]), name="max_iters", value=length))
@@ -264,8 +264,8 @@ class BarRows:
         events = self.records.events
         events += [Fact(line=line, name="process", value=line, header=True) for line in lines[begun].tolist()]
         known = begun & (laps.done > 0)
-        told = zip(lines[known].tolist(), laps.done[known].tolist(), strict=True)
-        events += [Fact(line=line, name="first_covers", value=done) for line, done in told]
+        first = zip(lines[known].tolist(), laps.done[known].tolist(), strict=True)
+        events += [Fact(line=line, name="first_covers", value=done) for line, done in first]
         averaged = np.maximum.reduceat(laps.covers, laps.begins) > 1
         for name, values in (("averaged", averaged), ("log_interval", interval)):
             other = np.flatnonzero(values.astype(bool) & (begun | (np.diff(values.astype(int), prepend=0) != 0)))

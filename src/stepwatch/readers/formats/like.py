@@ -362,7 +362,7 @@ class _Like(LineFormat):
         return Implausible(Message("no time in lines like “{line:word}” can be that of an iteration", example), remedy)
 
 
-def _complete(run: Run, stated: Kinds, records: Records) -> Run:
+def _complete(run: Run, kinds: Kinds, records: Records) -> Run:
     understood = next((kept for kept in records.kept if isinstance(kept, Understood)), None)
     if understood is None:
         return run

@@ -18,9 +18,9 @@ from stepwatch.units import TERA
 _Timed = TypeVar("_Timed", Evaluation, Checkpoint)
 
 
-def complete(run: Run, stated: Kinds, records: Records) -> Run:
+def complete(run: Run, kinds: Kinds, records: Records) -> Run:
     """The run with what only the recorder shows: its span, compilation, what is inside its steps."""
-    events = stated.events()
+    events = kinds.events()
     begin, end = _bounds(run, events)
     own = [event for event in events if begin <= event.line < end]
     facts = [event for event in own if isinstance(event, Fact)]
@@ -93,7 +93,7 @@ def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, f
     return Span(started if started <= begun else begun, begun, max(ends))
 
 
-def with_inside(run: Run, stated: Kinds, records: Records) -> Run:
+def with_inside(run: Run, kinds: Kinds, records: Records) -> Run:
     """The run of a trainer that prints beside each time how long the step waited for its data."""
     return replace(run, inside=inside_of(run, records))
 

@@ -103,17 +103,17 @@ def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
     """
     rows = np.searchsorted(clock.number, [pause.at for pause in pauses], side="right")
     costs = np.array([pause.took_s for pause in pauses], np.float64)
-    told = np.flatnonzero((costs > 0) & (rows > 1))
-    above, half = rows[told] - 1, costs[told] / 2
-    inside = rows[told] < len(clock.number)
+    known = np.flatnonzero((costs > 0) & (rows > 1))
+    above, half = rows[known] - 1, costs[known] / 2
+    inside = rows[known] < len(clock.number)
     if not inside.any():
         return rows
     spent, covers = np.diff(clock.elapsed_s), clock.covers[1:]
-    np.subtract.at(spent, rows[told][inside] - 1, costs[told][inside])
+    np.subtract.at(spent, rows[known][inside] - 1, costs[known][inside])
     excess = np.append(spent - median(spent / covers) * covers, -np.inf)  # nothing is below the last one
     behind = (excess[above - 1] > half) & (excess[above] < -half)
     if 2 * np.count_nonzero(behind[inside]) > np.count_nonzero(inside):
-        rows[told[behind]] -= 1
+        rows[known[behind]] -= 1
     return np.asarray(rows)
 
 
@@ -168,8 +168,8 @@ def _without_pauses(
     spent = times * covers
     took = [pause.took_s for pause in pauses]
     places, costs = np.array(rows, np.int64), np.array(took, np.float64)  # nan if it is not known
-    told = ~np.isnan(costs) & (places > 0) & (places < len(spent))
-    np.subtract.at(spent, places[told], costs[told])
+    known = ~np.isnan(costs) & (places > 0) & (places < len(spent))
+    np.subtract.at(spent, places[known], costs[known])
     # Of what is left, since each row may have a pause; unless these took more than there is.
     left = spent / covers
     usual, whole = (median(each[1:]) if len(each) > 2 else float(each[-1]) for each in (left, times))

@@ -46,10 +46,10 @@ class _Verl(LineFormat):
         begins = np.array([step.start() for step in steps], np.int64)
         rows, first = np.unique(np.searchsorted(block.starts, begins, side="right") - 1, return_index=True)
         begins, at = begins[first], np.array([int(step[1]) for step in steps], np.int64)[first]
-        told = _figures(block, begins, block.ends[rows])
+        figures = _figures(block, begins, block.ends[rows])
         unknown = np.full(len(rows), np.nan)
         whole, testing, saving, tokens, per_s, loss = (
-            told.pop(name, unknown)
+            figures.pop(name, unknown)
             for name in (
                 *("timing_s/step", "timing_s/testing", "timing_s/save_checkpoint"),
                 *("perf/total_num_tokens", "perf/throughput", "actor/pg_loss"),
@@ -57,7 +57,7 @@ class _Verl(LineFormat):
         )
         parts = {
             name.removeprefix(_TIMING): took
-            for name, took in told.items()
+            for name, took in figures.items()
             if _PART_OF_STEP.fullmatch(name) and name not in _BESIDE
         }
         lines, stamp_s, tested, timed = numbers[rows], _stamps(block, rows, begins), ~np.isnan(testing), whole > 0
@@ -109,14 +109,14 @@ def _figures(block: Block, begins: Ints, ends: Ints) -> dict[str, Floats]:
     keys = [text[start:end] for start, end in zip(starts.tolist(), colons.tolist(), strict=True)]
     names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     name = np.array([*map(names.__getitem__, keys)], np.int64)
-    told = {}
+    figures = {}
     for key, number in names.items():
         own = fits & (name == number)
         if key.startswith(b"timing_s/"):
             own &= (values >= 0) & (values <= LONGEST_TIME_S)
-        told[key.decode("utf-8", UNDECODED)] = column = np.full(len(begins), np.nan)
+        figures[key.decode("utf-8", UNDECODED)] = column = np.full(len(begins), np.nan)
         column[rows[own]] = values[own]
-    return told
+    return figures
 
 
 def _stamps(block: Block, rows: Ints, begins: Ints) -> Floats:
@@ -134,7 +134,7 @@ def _stamps(block: Block, rows: Ints, begins: Ints) -> Floats:
     return stamps
 
 
-def _complete(run: Run, told: Kinds, records: Records) -> Run:
+def _complete(run: Run, kinds: Kinds, records: Records) -> Run:
     """The run with the parts of its steps."""
     tables = {name.removeprefix(_PART): records.table(name, 2) for name in [*records.tables] if name.startswith(_PART)}
     lines = run.iterations.line

@@ -13,6 +13,8 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES
 SIDES = ("A", "B")
 COMPARED = ("before", "after")
 """The same two as the API calls them."""
+FORMS = {"json": "application/json", "md": "text/markdown", "html": "text/html"}
+"""The forms in which the API answers, each with its media type."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ _ALL = (
         help=Message("Language of the answer (default: from the environment)."),
         api="Language of all that is said.",
     ),
-    Option("format", choices=("json", "md", "html", "page"), api="Form of the answer; `page` is what the page shows."),
+    Option("format", choices=(*FORMS, "page"), api="Form of the answer; `page` is what the page shows."),
     Option("name", api="Name of the log, as it may be shown."),
     Option(
         "file",

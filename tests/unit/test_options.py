@@ -12,7 +12,8 @@ from stepwatch.messages import Message
 from stepwatch.options import API, API_INPUT, COMMAND_LINE, OPTIONS
 from stepwatch.presenters import View
 from stepwatch.web.openapi import document
-from stepwatch.web.replies import TAKES
+from stepwatch.web.replies import TAKES, reply_to
+from stepwatch.web.wire import Asked
 
 REQUESTS = {"explain": ExplainRequest, "estimate": EstimateRequest, "advise": AdviseRequest}
 OF_THE_ANSWER = {"history", "lang", "format", "name", "file", "no_iterations", *View._fields}
@@ -33,6 +34,14 @@ def test_the_document_of_the_api_has_what_the_api_takes(question: str) -> None:
     in_query = {parameter["name"] for parameter in asked["parameters"]} - {"set", "path"}
     assert in_query == set(TAKES[question]) - {"settings", *API_INPUT[question]}
     assert all(parameter["description"] for parameter in asked["parameters"])
+
+
+@pytest.mark.parametrize("form", OPTIONS["format"].choices)
+def test_the_api_answers_in_every_form_that_it_offers_as_its_document_says(form: str) -> None:
+    log = b"iter 0: loss 4.2, time 100.00ms\niter 1: loss 4.1, time 100.00ms\n"
+    reply = reply_to(Asked("explain", "text/plain", [["format", form]], log, len(log), "en"))
+    told = document()["paths"]["/api/explain"]["post"]["responses"]["200"]["content"]
+    assert (reply.status, reply.media.partition(";")[0] in told) == (200, True)
 
 
 @pytest.mark.parametrize("question", REQUESTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from stepwatch.options import API, API_INPUT, OPTIONS, Option
+from stepwatch.options import API, API_INPUT, FORMS, OPTIONS, Option
 from stepwatch.settings import KINDS
 
 Schema = dict[str, Any]
@@ -98,11 +98,7 @@ def _question(kind: str, summary: str, text: Schema, plain: str, answer: str) ->
     }
     bare = {media: {"schema": {"type": "string", "description": plain}} for media in _PLAIN}
     either = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in (answer, "PageParts")]}
-    content = {
-        "application/json": {"schema": either},
-        "text/markdown": {"schema": _TEXT},
-        "text/html": {"schema": _TEXT},
-    }
+    content = {media: {"schema": either if form == "json" else _TEXT} for form, media in FORMS.items()}
     return {
         "operationId": kind,
         "summary": summary,

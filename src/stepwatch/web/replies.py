@@ -16,7 +16,7 @@ from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise,
 from stepwatch.errors import NoSuchRun, StepwatchError, TooLarge, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.options import API, API_INPUT, COMPARED, OPTIONS
+from stepwatch.options import API, API_INPUT, COMPARED, FORMS, OPTIONS
 from stepwatch.presenters import View, page_body, render
 from stepwatch.presenters.page_wording import on_page
 from stepwatch.sources.contents import read_bytes
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from stepwatch.presenters import Answer
     from stepwatch.sources import Source
 
-MEDIA = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 # What each question takes in its JSON body, and of which kind; all but the settings may stand in the query too.
 TAKES: Mapping[str, Mapping[str, type]] = {
     question: {
@@ -60,7 +59,8 @@ def reply_to(asked: Asked) -> Reply:
             text = json.dumps(parts, ensure_ascii=False, allow_nan=False)
             return Reply(200, JSON, text.encode("utf-8", "replace"))
         view = View(why=values.get("why", False), iterations=values.get("iterations", True))
-        return Reply(200, MEDIA[form], str(render(answer, form, language, view)).encode("utf-8", "replace"))
+        media = FORMS[form] if form == "json" else f"{FORMS[form]}; charset=utf-8"
+        return Reply(200, media, str(render(answer, form, language, view)).encode("utf-8", "replace"))
     except (TooLarge, MemoryError):
         return too_large(asked.limit, asked.spoken())
     except StepwatchError as error:

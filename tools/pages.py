@@ -1,7 +1,7 @@
 """Rewrites what is generated in the READMEs and docs/: `python -m tools.pages`.
 
-Between markers stand help texts, real answers and the core of examples; docs/formats.md and docs/recommended.md are
-made as a whole.
+Between markers stand help texts, real answers and the core of examples; the READMEs count the formats; docs/formats.md
+and docs/recommended.md are made as a whole.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from stepwatch import cli, samples
 from stepwatch.fleet.schema import TABLES
 from stepwatch.i18n import LANGUAGES
+from stepwatch.readers.formats import FORMATS
 from tools import ROOT, formats_page, recommended_page
 
 _COMMANDS = (
@@ -28,6 +29,7 @@ _BLOCK = re.compile(
     r"<!-- (?P<kind>help|output|example|columns|store):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->",
     re.DOTALL,
 )
+_COUNTED = re.compile(r"(?<=\[)([^\]\d]*)\d+(?=[^\]\d]*\]\(docs/formats\.md\))")
 _SHOWN = re.compile(r"^# shown in docs/[\w-]+\.md:\n(?P<code>.*?)^# so far$", re.DOTALL | re.MULTILINE)
 _FOR_LINTERS = re.compile(r"  # (?:noqa|fmt): .*$", re.MULTILINE)
 COLUMNS = {"machine": samples.MACHINE, "card": {f"gpu0_{name}": meaning for name, meaning in samples.CARD.items()}}
@@ -116,7 +118,12 @@ def rewritten(page: str) -> str:
         block = Block(page, found["kind"], found["name"], found["body"])
         return f"<!-- {block.kind}:{block.name} -->\n{fresh_body(block)}<!-- /{block.kind} -->"
 
-    return _BLOCK.sub(renew, text)
+    return counted(_BLOCK.sub(renew, text))
+
+
+def counted(text: str) -> str:
+    """With the number of formats other than nanoGPT's in the link to their page."""
+    return _COUNTED.sub(rf"\g<1>{len(FORMATS) - 1}", text)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tools import ROOT
-from tools.pages import READMES, Block, blocks, fresh_body, page_path
+from tools.pages import READMES, Block, blocks, counted, fresh_body, page_path
 
 from stepwatch.cli import COMMANDS
 from stepwatch.readers.formats import FORMATS
@@ -38,6 +38,13 @@ def test_the_readme_shows_a_real_answer_on_its_first_screen() -> None:
 def test_the_readme_counts_the_formats() -> None:
     text = page_path("README.md").read_text(encoding="utf-8")
     assert f"[{len(FORMATS) - 1} other formats](docs/formats.md)" in text  # other than nanoGPT's
+
+
+@pytest.mark.parametrize("page", READMES)
+def test_make_pages_counts_the_formats_in_every_readme(page: str) -> None:
+    text = page_path(page).read_text(encoding="utf-8")
+    stale = text.replace(str(len(FORMATS) - 1), "7", 1)
+    assert stale != text == counted(stale)
 
 
 @pytest.mark.parametrize("page", [page for page in READMES if page != "README.md"])

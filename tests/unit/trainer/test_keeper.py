@@ -63,7 +63,7 @@ def test_a_small_checkpoint_is_written_before_a_step_goes_on(tmp_path: Path, mon
 
 def test_a_disk_is_slow_until_it_was_quick_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     took_s, written = [5.0, 0.0, 0.0], module.replace
-    began = module.time.perf_counter()
+    began = int(module.time.perf_counter())  # whole, so that differences are exact
     clock = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: began + clock[0])
 

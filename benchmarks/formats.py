@@ -32,7 +32,7 @@ if str(SOURCE) not in sys.path:
 
 from stepwatch.errors import InputError
 from stepwatch.readers import READERS, detect, read
-from stepwatch.readers.reader import Reader
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint, Evaluation, Run
 from stepwatch.sources import Source, from_file, from_text

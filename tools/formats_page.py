@@ -9,7 +9,7 @@ import re
 from functools import cache
 
 from stepwatch.readers import READERS
-from stepwatch.readers.reader import BOTH, NOTHING, Reader
+from stepwatch.readers.formats import BOTH, NOTHING, Reader
 from stepwatch.run import Levers, Timing
 from tools import ROOT
 

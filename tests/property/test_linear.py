@@ -11,7 +11,7 @@ import pytest
 from stepwatch.errors import StepwatchError
 from stepwatch.readers import read
 from stepwatch.readers.formats import nanogpt
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.line import stamp_of, strip_prefix
 from stepwatch.sources import Source, normalise
 
 HEADS = [

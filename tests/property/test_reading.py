@@ -24,9 +24,8 @@ from stepwatch.presenters import View, render
 from stepwatch.readers import read, reading
 from stepwatch.readers.formats import nanogpt
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import Line, stamp_of, strip_prefix
 from stepwatch.readers.text.shape import alike
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import KINDS, NotPlain, evaluate, read_config, read_value

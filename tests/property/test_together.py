@@ -17,7 +17,7 @@ from stepwatch.readers import READERS
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block, read_cells, read_floats
 from stepwatch.readers.text.clocks import Prefix, read_stamps
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.line import stamp_of, strip_prefix
 from stepwatch.run import COLUMNS, Fact
 
 MONTH_FIRST = ("01/02/2026 03:04:{n:02d} - INFO - a.b -   ", "[01/02 03:04:{n:02d} a.b]: ")

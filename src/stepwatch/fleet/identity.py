@@ -13,7 +13,7 @@ from typing import Any
 from stepwatch.errors import StepwatchError
 from stepwatch.fleet.logs import ENVIRONMENT_FILE
 from stepwatch.patterns import Pattern
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.line import stamp_of, strip_prefix
 from stepwatch.sources.contents import head_of
 from stepwatch.sources.directories import RECORD
 

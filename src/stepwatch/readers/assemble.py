@@ -12,7 +12,7 @@ import numpy as np
 
 from stepwatch import bounds
 from stepwatch.bounds import within
-from stepwatch.readers.reader import Reader
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.records import ANNOUNCED, ETA_END, LINE_OF, OVER, Kinds, Records, rows_where, through_midnight
 from stepwatch.run import (
     SENTINEL_MFU,
@@ -226,6 +226,12 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
     elif "step_alone" in named:
         timing = Timing.SPANS_STEP
     in_order, reordered = _in_order(iterations)
+    evaluations: Sequence[Evaluation] = kinds.evaluations
+    if not isinstance(evaluations, EventColumns):
+        evaluations = tuple(evaluations)
+    at = column_of(evaluations, "at")
+    if not bool((at[1:] > at[:-1]).all()):  # each once, by rising number: ranks and excerpts repeat them
+        evaluations = _taken(evaluations, np.unique(at, return_index=True)[1])
     saved, plain = named.get("decayed"), named.get("non_decayed")
     if isinstance(saved, float):
         saved += plain if isinstance(plain, float) else 0.0
@@ -241,7 +247,7 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
             counts_epochs=bool(named.get("counts_epochs", reader.traits.counts_epochs)),
         ),
         iterations=in_order,
-        evaluations=_evaluations(kinds.evaluations),
+        evaluations=evaluations,
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
         faults=tuple(  # some are parts of a line
             fault._replace(line=int(fault.line)) for fault in kinds.faults if fault.line < over
@@ -306,14 +312,6 @@ def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     if iterations.stamp_s.strides != (0,):  # unknown throughout
         iterations = replace(iterations, stamp_s=through_midnight(iterations.stamp_s))
     return iterations, reordered
-
-
-def _evaluations(found: Sequence[Evaluation]) -> Sequence[Evaluation]:
-    """Each evaluation once, by rising number; ranks and excerpts repeat them."""
-    at = column_of(found, "at")
-    if not bool((at[1:] > at[:-1]).all()):
-        return _taken(found, np.unique(at, return_index=True)[1])
-    return found if isinstance(found, EventColumns) else tuple(found)
 
 
 def _checkpoints(kinds: Kinds, iterations: Iterations) -> Sequence[Checkpoint]:

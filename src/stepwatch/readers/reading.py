@@ -16,8 +16,7 @@ import numpy as np
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.assemble import assemble, joined_ranks
-from stepwatch.readers.formats import CERTAIN, READERS
-from stepwatch.readers.reader import Reader
+from stepwatch.readers.formats import CERTAIN, READERS, Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
 from stepwatch.run import Fact, Run

@@ -195,15 +195,17 @@ class Records:
         """All rows in the order of their lines."""
         for parts in self.columns.values():
             _grow_first(parts)
-        line = _whole(self.columns["line"][0])
+        for name in ("number", "line"):
+            if self.columns[name][0].dtype != np.int32:
+                self.columns[name][0] = self.columns[name][0].astype(np.int64, copy=False)
+        line = self.columns["line"][0]
         if len(rows_where(np.less, line[1:], line[:-1])):
             order = np.argsort(line, kind="stable")
             del line
             for parts in self.columns.values():  # each is let go as it is put in order
                 if parts[0].strides != (0,):
                     parts[0] = parts[0][order]
-        rows = {name: parts[0] for name, parts in self.columns.items()}
-        return Iterations(**rows | {name: _whole(rows[name]) for name in ("number", "line")})
+        return Iterations(**{name: parts[0] for name, parts in self.columns.items()})
 
     def narrow(self) -> None:
         """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU.
@@ -412,10 +414,6 @@ def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
         return [column[rows] for column in columns]
     count = int(np.count_nonzero(kept))
     return [np.broadcast_to(c[0], count) if c.strides == (0,) else c[kept] for c in columns]
-
-
-def _whole(column: np.ndarray) -> np.ndarray:
-    return column if column.dtype == np.int32 else column.astype(np.int64, copy=False)
 
 
 def _exactly(column: np.ndarray) -> np.ndarray:

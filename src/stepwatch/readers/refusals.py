@@ -12,8 +12,7 @@ from stepwatch.readers.formats import READERS
 from stepwatch.readers.records import SHOWN_LETTERS
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
-from stepwatch.readers.text.line import LONGEST_LINE
-from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.readers.text.line import LONGEST_LINE, strip_prefix
 from stepwatch.run import Fault, Run, most_telling
 from stepwatch.settings import read_config
 from stepwatch.sources import Source

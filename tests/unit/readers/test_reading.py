@@ -7,7 +7,7 @@ from tools.formats_page import example_of
 
 from stepwatch.errors import NoIterations
 from stepwatch.readers import READERS, read
-from stepwatch.readers.reader import Reader
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.reading import strongest_claim
 from stepwatch.sources import from_text, place_of_line
 

@@ -1,4 +1,4 @@
-"""The formats: one row for each, one module for each, loaded when it is first asked for.
+"""What the reader of a format is, and the formats: one row and one module for each, loaded when it is first asked for.
 
 docs/formats.md says what the times of each mean, and shows some of its lines.
 """
@@ -6,12 +6,43 @@ docs/formats.md says what the times of each mean, and shows some of its lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, TypeAlias
 
-from stepwatch.readers.reader import Reader
+from stepwatch.messages import Message
+from stepwatch.readers.records import Kinds, Records
+from stepwatch.readers.text.line import MOST_SNIFFED
+from stepwatch.run import Run, Timing, Traits
 from stepwatch.sources import RECORD
+
+NOTHING: frozenset[str] = frozenset()
+EVALUATION, CHECKPOINT = "eval", "checkpoint"
+BOTH = frozenset({EVALUATION, CHECKPOINT})
+
+Untimed: TypeAlias = tuple[re.Pattern[bytes], Message]
+
+
+class Reader(NamedTuple):
+    """One log format. `sniff` counts how many lines of a text are iterations of this format."""
+
+    name: str
+    timing: Timing
+    sniff: Callable[[bytes], float]
+    parse: Callable[[bytes, int, Records], None]
+    finish: Callable[[int, Records], None]
+    holds: frozenset[str] = NOTHING
+    """What the printed time includes beside the step: evaluations, checkpoints, both or neither."""
+    traits: Traits = Traits()
+    strongest: float = MOST_SNIFFED
+    """What `sniff` gives at most: where another format claims more, it need not be asked."""
+    claims_any_bar: bool = False
+    """The progress bar of any loop before the training looks like this format."""
+    untimed: tuple[Untimed, ...] = ()
+    """Lines that show steps but no times, of side files or of a stage that prints none, and what to give instead."""
+    complete: Callable[[Run, Kinds, Records], Run] | None = None
+    """Adds to a run what only this format shows; the events are those of the run."""
+
 
 # Begins with a letter, which is searched for eight times as fast as the beginning of a line.
 _NANOGPT_LINE = rb"iter (?<=^iter )\d{1,12}: loss [\d.naif-]{1,16}(?: [A-Z]{1,8})?, time [\d.]{1,16}ms"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import BOTH
+from stepwatch.readers.formats import BOTH
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.reader import CHECKPOINT
+from stepwatch.readers.formats import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records
 from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import LineFormat

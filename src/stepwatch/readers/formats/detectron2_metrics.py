@@ -13,13 +13,13 @@ from itertools import islice
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.formats.json_rows import drop_copies, lone_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import DETECTRON2
-from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import MOST_SNIFFED, Line
 from stepwatch.readers.text.shape import alike
 from stepwatch.run import Evaluation, Fact, Timing, Traits
 

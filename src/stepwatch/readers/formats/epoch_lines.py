@@ -17,16 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH, Reader
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
-from stepwatch.readers.reader import BOTH, Reader
 from stepwatch.readers.records import OVER, Records, rows_of
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.clocks import clocks_of
 from stepwatch.readers.text.faults import fault_in
-from stepwatch.readers.text.line import ONE_DIGIT, value_of
+from stepwatch.readers.text.line import ONE_DIGIT, stamp_of, strip_prefix, value_of
 from stepwatch.readers.text.shape import read_values
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Timing, Traits
 
 _EPOCH = Pattern(

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH
 from stepwatch.readers.formats.hf_trainer import UNSLOTH
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.formats.trainer_rows import cards_of
 from stepwatch.readers.levers import HUGGING_FACE
-from stepwatch.readers.reader import BOTH
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block, read_number
 from stepwatch.readers.text.line import Line

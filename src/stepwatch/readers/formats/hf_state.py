@@ -20,9 +20,10 @@ from stepwatch import bounds
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.levers import HUGGING_FACE
-from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import LARGEST_KEPT, Records
+from stepwatch.readers.text.line import MOST_SNIFFED
 from stepwatch.run import Evaluation, Fact, Timing, Traits
 from stepwatch.sources import cut_off, is_cut_json
 

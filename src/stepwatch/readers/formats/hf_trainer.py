@@ -18,12 +18,10 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, median
 from stepwatch.readers.formats.trainer_rows import TrainerRows
 from stepwatch.readers.levers import HUGGING_FACE
-from stepwatch.readers.reader import MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, OVER, Records
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line, lines_behind, value_of
+from stepwatch.readers.text.line import MOST_SNIFFED, Line, lines_behind, stamp_of, strip_prefix, value_of
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Fact, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
 

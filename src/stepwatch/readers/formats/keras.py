@@ -18,14 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH
 from stepwatch.readers.formats.running import WHOLE_SECONDS, in_one_piece
-from stepwatch.readers.reader import BOTH, MOST_SNIFFED
 from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records, pieces, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
-from stepwatch.readers.text.line import LONGEST_LINE, Line
+from stepwatch.readers.text.line import LONGEST_LINE, MOST_SNIFFED, Line, strip_prefix
 from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Traits, repeated
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6}

@@ -10,10 +10,11 @@ from itertools import islice
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
-from stepwatch.readers.reader import BOTH, MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, MANY_ROWS, Records, pieces, rows_of
 from stepwatch.readers.text.block import PIECE_BYTES, read_cells
+from stepwatch.readers.text.line import MOST_SNIFFED
 from stepwatch.run import Evaluation, Fact, Floats, Ints
 
 _HEADER = Pattern(

@@ -17,6 +17,7 @@ import numpy as np
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH, NOTHING, Reader
 from stepwatch.readers.formats.json_rows import first_of_each
 from stepwatch.readers.formats.like_claims import PLAIN, THOUSANDS, Claim, Piece, claims_of, pieces_of, word_before
 from stepwatch.readers.formats.like_readings import (
@@ -31,7 +32,6 @@ from stepwatch.readers.formats.like_readings import (
     times_of,
 )
 from stepwatch.readers.formats.running import WHOLE_SECONDS
-from stepwatch.readers.reader import BOTH, NOTHING, Reader
 from stepwatch.readers.records import (
     LARGEST_KEPT,
     LONGEST_LINE_KEPT,
@@ -42,9 +42,8 @@ from stepwatch.readers.records import (
     through_midnight,
 )
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import FLOAT, LONGEST_LINE, Line
+from stepwatch.readers.text.line import FLOAT, LONGEST_LINE, Line, stamp_of, strip_prefix
 from stepwatch.readers.text.line_format import LineFormat, at_of
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import (
     Checkpoint,
     Evaluation,

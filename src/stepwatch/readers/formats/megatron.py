@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepwatch.readers.reader import CHECKPOINT, EVALUATION
+from stepwatch.readers.formats import CHECKPOINT, EVALUATION
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat

@@ -13,9 +13,9 @@ from collections import deque
 
 import numpy as np
 
+from stepwatch.readers.formats import CHECKPOINT
 from stepwatch.readers.formats.epochs import Epochs, add_epochs, plan_epochs
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, groups, in_one_piece, lap_times, median
-from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line

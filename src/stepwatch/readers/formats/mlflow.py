@@ -11,13 +11,14 @@ from itertools import islice
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.formats.event_files import Scalars
 from stepwatch.readers.formats.history import ROW, TIME, Column, History, add_history, add_tracks, counts_by_steps
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, narrow, take
-from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import Records, rows_where
 from stepwatch.readers.text.block import Block, read_int, read_number
+from stepwatch.readers.text.line import MOST_SNIFFED
 from stepwatch.run import Floats, Ints, Timing
 
 # A time in milliseconds has 13 digits from 2001 to 2286.

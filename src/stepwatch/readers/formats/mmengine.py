@@ -18,10 +18,9 @@ from stepwatch.readers.formats.running import in_one_piece
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.records import INSIDE, OVER, Records
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import Line, stamp_of
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import alike
-from stepwatch.readers.text.stamps import stamp_of
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _VALIDATED = Line(r"<Epoch;Iter>(val)  [\[{epoch:int}\]]\[{pad}[{int}/]{batches:int}\]", "time: {average_s:decimal}")

@@ -12,17 +12,29 @@ from __future__ import annotations
 import math
 import re
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
+from stepwatch.readers.formats import BOTH, NOTHING, Reader
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
-from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import CARD, fault_in, may_be_fault
-from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Found, Line, lines_behind, value_of
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.line import (
+    LONGEST_LINE,
+    MOST_SNIFFED,
+    ONE_DIGIT,
+    Found,
+    Line,
+    lines_behind,
+    stamp_of,
+    strip_prefix,
+    value_of,
+)
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Levers, Timing, Traits
 from stepwatch.settings import KINDS, read_value
+
+if TYPE_CHECKING:
+    from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|nan|-?inf"
 _ITERATION = Line(  # forks print the pieces in any order
@@ -138,31 +150,28 @@ _UNITS = {"time_ms": 1e3, "time_s": 1.0, "average_ms": 1e3}  # in a second
 
 
 def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool = True) -> None:
-    """Reads one block of whole lines into the records; the lines that fit a template go by columns."""
+    """Reads one block of whole lines into the records: many of one shape together, the others one by one."""
     if records.held:
         first_line -= records.held.count(b"\n")
         text, records.held = records.held + text, b""
-    block = Block.of(text)
-    left = block.filled
-    if len(left) >= _MANY_LINES:
-        left = _read_together(block, left, first_line, records)
+    left = _read_together(text, first_line, records) if text.count(b"\n") >= _MANY_LINES else None
+    if left is not None and not len(left):
+        return
+    lines = text.removesuffix(b"\n").split(b"\n")
     joined_until = -1
     strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they show, with other digits too
-    for index in left.tolist():
-        if index <= joined_until:
+    for index in range(len(lines)) if left is None else left.tolist():
+        if index <= joined_until or not lines[index]:
             continue
-        letters = block.line(index)
-        line, kind = _text(letters), letters.translate(ONE_DIGIT)
+        line, kind = _text(lines[index]), lines[index].translate(ONE_DIGIT)
         if kind in strange:
             records.add_unread(index + first_line, line)
             records.events += [fact._replace(line=index + first_line) for fact in strange[kind]]
             continue
         if _is_broken(line):
-            last = min(index + _MOST_WRAPS, len(block.starts) - 1)
-            following = [_text(block.line(i)) for i in range(index + 1, last + 1)]
-            line, joined, certain = _rejoined(line, following)
+            line, joined, certain = _rejoined(line, list(map(_text, lines[index + 1 : index + 1 + _MOST_WRAPS])))
             if more_follows and not certain:
-                records.held = block.text[block.starts[index] :]
+                records.held = b"\n".join(lines[index:]) + (b"\n" if text.endswith(b"\n") else b"")
                 break
             joined_until = index + joined
         known = len(records.events)
@@ -180,10 +189,13 @@ def finish(first_line: int, records: Records) -> None:
         parse(b"", first_line - (not records.held.endswith(b"\n")), records, more_follows=False)
 
 
-def _read_together(block: Block, left: Ints, first_line: int, records: Records) -> Ints:
+def _read_together(text: bytes, first_line: int, records: Records) -> Ints:
     """Reads the lines of which there are many of one shape, by columns; the others are left."""
-    from stepwatch.readers.text.shape import alike  # short logs need none
+    from stepwatch.readers.text.block import Block  # short logs need none
+    from stepwatch.readers.text.shape import alike
 
+    block = Block.of(text)
+    left = block.filled
     for _, lines, found in alike(block, left, (_ITERATION, _BARE_ITERATION)):
         time = next((found[name] / unit for name, unit in _UNITS.items() if name in found), None)
         if time is None:

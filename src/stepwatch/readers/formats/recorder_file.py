@@ -17,12 +17,12 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.formats.recorder_run import complete
-from stepwatch.readers.reader import MOST_SNIFFED, Reader
 from stepwatch.readers.records import DEVICES, INSIDE, LONGEST_LINE_KEPT, WORK, Records
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line
+from stepwatch.readers.text.line import MOST_SNIFFED, Line
 from stepwatch.readers.text.shape import alike
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 from stepwatch.units import TERA

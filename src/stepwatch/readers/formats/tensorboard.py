@@ -19,10 +19,10 @@ import numpy as np
 from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH, CHECKPOINT, Reader
 from stepwatch.readers.formats.event_files import Text, decode, fields
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
-from stepwatch.readers.reader import BOTH, CHECKPOINT, Reader
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_of, rows_where
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, usual_distance

@@ -17,15 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH, NOTHING, Reader
 from stepwatch.readers.formats.drawn_bars import Bars, Draw, bars_of, drawn, found_in
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times
-from stepwatch.readers.reader import BOTH, MOST_SNIFFED, NOTHING, Reader
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
-from stepwatch.readers.text.line import ONE_DIGIT
+from stepwatch.readers.text.line import MOST_SNIFFED, ONE_DIGIT, stamp_of, strip_prefix
 from stepwatch.readers.text.redraws import thinned
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
 _TRAINING = Pattern(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.formats.history import History, add_history, keep_rows
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Timing
 from stepwatch.sources import kind_of

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepwatch.readers.formats import CHECKPOINT
 from stepwatch.readers.formats.running import (
     WHOLE_SECONDS,
     Clock,
@@ -28,7 +29,6 @@ from stepwatch.readers.formats.running import (
     processes,
     step_times,
 )
-from stepwatch.readers.reader import CHECKPOINT
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
 

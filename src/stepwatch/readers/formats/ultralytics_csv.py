@@ -13,11 +13,12 @@ from itertools import islice, pairwise
 import numpy as np
 
 from stepwatch.patterns import Pattern
+from stepwatch.readers.formats import BOTH, Reader
 from stepwatch.readers.formats.json_rows import first_of_each, lone_row, number_in
 from stepwatch.readers.levers import ULTRALYTICS
-from stepwatch.readers.reader import BOTH, MOST_SNIFFED, Reader
 from stepwatch.readers.records import Records, rows_of
 from stepwatch.readers.text.block import PIECE_BYTES, read_cells
+from stepwatch.readers.text.line import MOST_SNIFFED
 from stepwatch.run import Evaluation, Fact, Ints, Timing, Traits
 
 _HEADER = Pattern(rb"(?m)^ *epoch *, *(?:time *,[^\n]{0,2000})?(?:train|metrics)/[^\n]{1,4000}")

@@ -14,14 +14,12 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines, median
-from stepwatch.readers.reader import MOST_SNIFFED
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Kinds, Records
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, read_number
 from stepwatch.readers.text.clocks import clocks_of
-from stepwatch.readers.text.line import ONE_DIGIT, Line
+from stepwatch.readers.text.line import MOST_SNIFFED, ONE_DIGIT, Line, strip_prefix
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.readers.text.shape import Literal, Until
-from stepwatch.readers.text.stamps import strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Traits
 
 _TIMED = b"timing_s/step:"

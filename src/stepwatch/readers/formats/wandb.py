@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stepwatch.bounds import LOSS, within
 from stepwatch.patterns import Pattern
-from stepwatch.readers.reader import BOTH, Reader
+from stepwatch.readers.formats import BOTH, Reader
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.run import Evaluation, Fact, Run, Timing

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.formats.history import History, add_history, keep_rows, planned_epochs, settings_text
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tensorboard import Events
 from stepwatch.readers.formats.wandb import CARD, with_settings
 from stepwatch.readers.formats.wandb_records import Decoder, Recorded
-from stepwatch.readers.reader import Reader
 from stepwatch.readers.records import Records
 from stepwatch.run import Evaluation, Fact, Run, Timing, Traits
 from stepwatch.settings import KINDS

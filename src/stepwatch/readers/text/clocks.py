@@ -1,4 +1,4 @@
-"""The clocks in the prefixes of all lines of a block at once; stamps.py reads those of single lines."""
+"""The clocks in the prefixes of all lines of a block at once; line.py reads those of single lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, Mask, bytes_equal, eight_digits
-from stepwatch.readers.text.stamps import stamp_of
+from stepwatch.readers.text.line import stamp_of
 from stepwatch.run import repeated
 
 _HALF_DAY = Pattern(rb":\d\d [AP]M\b")

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.reader import NOTHING, Reader, Untimed
+from stepwatch.readers.formats import NOTHING, Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import CARD_LETTERS, FAULT_LETTERS, names_fault_by_number, read_surroundings
-from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Line, lines_behind, value_of
+from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Line, lines_behind, stamp_of, strip_prefix, value_of
 from stepwatch.readers.text.shape import alike
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
 COLUMNS: Mapping[str, tuple[str, float]] = {

@@ -30,8 +30,7 @@ from stepwatch.readers.text.block import (
     read_number,
 )
 from stepwatch.readers.text.clocks import Prefix, skip_spaces
-from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Found, Line, value_of
-from stepwatch.readers.text.stamps import strip_prefix
+from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Found, Line, strip_prefix, value_of
 
 _SAMPLED = 2000  # lines that are looked through for a model
 _DRAWINGS = bytes(range(128, 256))  # of a bar

@@ -7,7 +7,7 @@ import pytest
 
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.clocks import Prefix
-from stepwatch.readers.text.stamps import stamp_of, strip_prefix
+from stepwatch.readers.text.line import stamp_of, strip_prefix
 
 LINE = "step 500: train loss 2.5000, val loss 2.6000"
 DATED = [

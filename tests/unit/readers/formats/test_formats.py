@@ -14,7 +14,7 @@ from stepwatch.readers import read
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.sources import from_text
 
-GUIDE = Path(__file__).resolve().parents[3] / "docs" / "contributing.md"
+GUIDE = Path(__file__).resolve().parents[4] / "docs" / "contributing.md"
 EXAMPLE = re.compile(r"<!-- toy format -->\n```python\n(.*?)```", re.DOTALL)
 
 

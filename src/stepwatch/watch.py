@@ -32,8 +32,8 @@ from stepwatch.messages import Message
 from stepwatch.readers.following import LiveReader
 from stepwatch.readers.refusals import no_times
 from stepwatch.run import Ints, Run
-from stepwatch.samples import log_in
 from stepwatch.sources import unreadable
+from stepwatch.sources.directories import log_in
 from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import HOUR_S, Interval
 from stepwatch.verdict import ENDED, Status, Verdict, judge

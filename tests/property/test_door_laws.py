@@ -41,7 +41,8 @@ from stepwatch.readers.assemble import assemble
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Checkpoint, Evaluation, Fact, Run
-from stepwatch.samples import CARD, MACHINE, Card, Samples
+from stepwatch.samples import CARD, MACHINE
+from stepwatch.samples.columns import Card, Samples
 from stepwatch.sources import from_text
 from stepwatch.units import Interval
 from stepwatch.verdict import judge

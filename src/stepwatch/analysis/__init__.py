@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis.ranks import Ranks
     from stepwatch.estimator.estimation import Estimate
     from stepwatch.gpus import Gpu
-    from stepwatch.samples import Samples
+    from stepwatch.samples.columns import Samples
 
 __all__ = ["Analysis", "Costs", "Finding", "Forecast", "Goodput", "Phases", "Regimes", "Split", "Throughput", "analyse"]
 

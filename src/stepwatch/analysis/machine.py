@@ -13,7 +13,7 @@ from stepwatch.analysis.findings import INFO, NOTICE, WARNING, Finding
 from stepwatch.analysis.phases import Mask, Phase, Phases
 from stepwatch.messages import Message
 from stepwatch.run import Floats, Ints, Run
-from stepwatch.samples import Card, Samples
+from stepwatch.samples.columns import Card, Samples
 from stepwatch.units import HOUR_S, Interval
 
 if TYPE_CHECKING:

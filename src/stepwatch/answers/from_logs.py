@@ -40,9 +40,8 @@ from stepwatch.readers import read_all
 from stepwatch.readers.formats import FORMATS
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
 from stepwatch.run import Run, Understood, column_of
-from stepwatch.samples import samples_of_log
 from stepwatch.settings import Origin, Settings, Value, parse_assignment
-from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source
+from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, samples_of_log
 from stepwatch.sources.directories import is_collection
 from stepwatch.units import Interval
 from stepwatch.verdict import ENDED, judge

@@ -32,8 +32,8 @@ from stepwatch.readers.collection import looks_like_log, sniffs_of
 from stepwatch.readers.log_files import Wanted
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
-from stepwatch.samples import samples_of_log
 from stepwatch.settings import KINDS
+from stepwatch.sources import samples_of_log
 from stepwatch.sources.contents import head_of
 from stepwatch.sources.directories import RECORD
 from stepwatch.units import DAY_S, Interval

@@ -25,7 +25,7 @@ from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings,
 from stepwatch.recorder.lines import Lines, Trouble
 from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, WAIT, Phase
 from stepwatch.recorder.stopwatch import Stopwatch
-from stepwatch.samples import beside
+from stepwatch.samples import BESIDE
 
 __all__ = ["Phase", "Recorder"]
 
@@ -170,7 +170,8 @@ class Recorder:
         """In a separate process, which takes no time of the training and does not get its Ctrl-C."""
         # The ranks of a machine are children of the same launcher; each other's work is not that of other programs.
         pid = self._process if self.world_size == 1 else os.getppid()
-        command = [sys.executable, "-m", "stepwatch.sampler", beside(self.path), str(pid), str(self._process)]
+        samples = os.path.splitext(self.path)[0] + BESIDE
+        command = [sys.executable, "-m", "stepwatch.sampler", samples, str(pid), str(self._process)]
         try:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

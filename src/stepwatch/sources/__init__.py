@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import open_files_limit, opened_to_follow
-from stepwatch.samples import LOG_FILE, is_run_directory
+from stepwatch.samples import BESIDE, LOG_FILE
 from stepwatch.sources.contents import (
     BLOCK_BYTES,
     READ_BYTES,
@@ -29,6 +29,7 @@ from stepwatch.sources.directories import (
     RECORD,
     event_files,
     is_continued,
+    is_run_directory,
     mlflow_files,
     ranks_beside,
     wandb_files,
@@ -55,6 +56,7 @@ __all__ = [
     "place_of_line",
     "plain_file",
     "printable",
+    "samples_of_log",
     "unreadable",
 ]
 
@@ -267,6 +269,16 @@ def _events(files: Sequence[str], limit: int) -> bytes | Stored:
     if not content:
         raise IsADirectoryError
     return content
+
+
+def samples_of_log(path: str) -> str | None:
+    """Where the samples are that belong to a log, or to the directory of a run."""
+    if os.path.isdir(path):
+        return path if is_run_directory(path) else None
+    if os.path.basename(path) == LOG_FILE and is_run_directory(os.path.dirname(path) or "."):
+        return os.path.dirname(path) or "."
+    found = os.path.splitext(path)[0] + BESIDE
+    return found if os.path.isfile(path) and os.path.isfile(found) else None
 
 
 def printable(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Which files are one run: directories, the pieces and the ranks of a record."""
+"""Which files are one run: directories, its samples, the pieces and the ranks of a record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from stepwatch.samples import LOG_FILE, is_run_directory
+from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE
 from stepwatch.sources.contents import SUFFIXES
 
 # --- directories ------------------------------------------------------------------------------------------------
@@ -54,6 +54,27 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
             files = filter(os.path.isfile, (os.path.join(place, name) for name in sorted(names)))
             found += [(file, os.path.relpath(file, path).replace(os.sep, "/")) for file in islice(files, 10_000)]
     return found
+
+
+def is_run_directory(path: str) -> bool:
+    """Whether `stepwatch run` has made it."""
+    return os.path.isfile(os.path.join(path, LOG_FILE)) and samples_in(path) is not None
+
+
+def log_in(path: str) -> str:
+    """The log of a directory that `stepwatch run` has made, else the path itself."""
+    return os.path.join(path, LOG_FILE) if is_run_directory(path) else path
+
+
+def samples_in(path: str) -> str | None:
+    """Of the directory of a run; its lines where both are there, since those are written up to the end."""
+    files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
+    return next(filter(os.path.isfile, files), None)
+
+
+def files_of_samples(found: str) -> list[str]:
+    """All that is read with them, there or not."""
+    return [os.path.join(found, name) for name in RUN_FILES] if os.path.isdir(found) else [found]
 
 
 def is_collection(path: str) -> bool:

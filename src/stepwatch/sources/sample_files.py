@@ -30,13 +30,12 @@ from stepwatch.samples import (
     MACHINE,
     SAMPLES_FILE,
     SCHEMA,
-    Card,
-    Samples,
-    samples_in,
     slowed_by,
 )
+from stepwatch.samples.columns import Card, Samples
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, printable, unreadable
 from stepwatch.sources.contents import head_of, too_large
+from stepwatch.sources.directories import samples_in
 from stepwatch.sources.stored import Lines
 from stepwatch.units import MEGA
 

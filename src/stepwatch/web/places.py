@@ -9,7 +9,8 @@ from typing import BinaryIO
 from stepwatch.errors import StepwatchError, TooLarge, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
-from stepwatch.samples import files_of_samples, samples_of_log
+from stepwatch.sources import samples_of_log
+from stepwatch.sources.directories import files_of_samples
 
 
 class Forbidden(StepwatchError):

@@ -16,7 +16,7 @@ from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.readers import read
 from stepwatch.run import Floats, Run
-from stepwatch.samples import Card, Samples
+from stepwatch.samples.columns import Card, Samples
 from stepwatch.sources import from_text
 from stepwatch.verdict import Status, judge
 

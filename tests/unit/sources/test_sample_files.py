@@ -11,9 +11,9 @@ import pytest
 
 from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import LANGUAGES, say
-from stepwatch.samples import Samples, log_in, samples_of_log
-from stepwatch.sources import from_bytes
-from stepwatch.sources.directories import places_below
+from stepwatch.samples.columns import Samples
+from stepwatch.sources import from_bytes, samples_of_log
+from stepwatch.sources.directories import log_in, places_below
 from stepwatch.sources.sample_files import read_samples, samples_of
 
 GIB = 1024.0**3

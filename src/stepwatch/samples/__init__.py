@@ -1,56 +1,16 @@
-"""What the machine did during a run: figures on one clock, as columns, and where they are kept."""
+"""What is sampled of the machine during a run, and the names of the files that it is kept in."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from stepwatch.run import Floats, Ints
 
 SCHEMA = "stepwatch.samples/1"
 LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.csv"
 PARQUET_FILE = "samples.parquet"
 RUN_FILES = (LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE, PARQUET_FILE)
 """In a directory that `stepwatch run` has made."""
-
-
-def beside(log: str) -> str:
-    """Where the samples of a log are looked for, and kept by the recorder: `run.samples.csv` of `run.jsonl`."""
-    return os.path.splitext(log)[0] + ".samples.csv"
-
-
-def is_run_directory(path: str) -> bool:
-    """Whether `stepwatch run` has made it."""
-    return os.path.isfile(os.path.join(path, LOG_FILE)) and samples_in(path) is not None
-
-
-def log_in(path: str) -> str:
-    """The log of a directory that `stepwatch run` has made, else the path itself."""
-    return os.path.join(path, LOG_FILE) if is_run_directory(path) else path
-
-
-def samples_in(path: str) -> str | None:
-    """Of the directory of a run; its lines where both are there, since those are written up to the end."""
-    files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
-    return next(filter(os.path.isfile, files), None)
-
-
-def samples_of_log(path: str) -> str | None:
-    """Where the samples are that belong to a log, or to the directory of a run."""
-    if os.path.isdir(path):
-        return path if is_run_directory(path) else None
-    if os.path.basename(path) == LOG_FILE and is_run_directory(os.path.dirname(path) or "."):
-        return os.path.dirname(path) or "."
-    return found if os.path.isfile(path) and os.path.isfile(found := beside(path)) else None
-
-
-def files_of_samples(found: str) -> list[str]:
-    """All that is read with them, there or not."""
-    return [os.path.join(found, name) for name in RUN_FILES] if os.path.isdir(found) else [found]
-
+BESIDE = ".samples.csv"
+"""Behind the name of any other log: `run.samples.csv` of `run.jsonl`."""
 
 MACHINE: Mapping[str, str] = {
     "cpu": "share of all processors that are busy",
@@ -104,30 +64,3 @@ def slowed_by(reasons: int) -> tuple[bool, bool]:
     heat = 0x08 | 0x20 | 0x40  # slowdown by hardware, by software for heat, by hardware for heat
     power = 0x04 | 0x80  # power cap and power brake
     return bool(reasons & heat), bool(reasons & power)
-
-
-class Card(NamedTuple):
-    """One graphics card, a value for each sample; unknown is nan, a column that was never seen is absent."""
-
-    number: int
-    name: str
-    columns: Mapping[str, Floats]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """Figures of the machine at rising times."""
-
-    at_s: Floats
-    """Seconds since 1970; since the first sample where the file has no clock."""
-    machine: Mapping[str, Floats] = field(default_factory=dict)
-    cards: tuple[Card, ...] = ()
-    has_clock: bool = True
-    arrivals: tuple[Floats, Ints] | None = None
-    """When lines of the log came, and how many there were by then; only of a run that we started."""
-    source: str = ""
-    outside: tuple[str, ...] = ()
-    """Columns of the values that no machine can have: these are unknown."""
-
-    def __len__(self) -> int:
-        return len(self.at_s)

@@ -1,0 +1,36 @@
+"""Samples of the machine during a run: figures on one clock, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stepwatch.run import Floats, Ints
+
+
+class Card(NamedTuple):
+    """One graphics card, a value for each sample; unknown is nan, a column that was never seen is absent."""
+
+    number: int
+    name: str
+    columns: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Figures of the machine at rising times."""
+
+    at_s: Floats
+    """Seconds since 1970; since the first sample where the file has no clock."""
+    machine: Mapping[str, Floats] = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    has_clock: bool = True
+    arrivals: tuple[Floats, Ints] | None = None
+    """When lines of the log came, and how many there were by then; only of a run that we started."""
+    source: str = ""
+    outside: tuple[str, ...] = ()
+    """Columns of the values that no machine can have: these are unknown."""
+
+    def __len__(self) -> int:
+        return len(self.at_s)

@@ -19,8 +19,8 @@ from tools.fuzz.roads import check, check_json
 
 from stepwatch import bounds
 from stepwatch.advice import AdviceList, advice_on_log
-from stepwatch.advice.engine import advise
-from stepwatch.advice.log_rules import case_of_log, fill_card
+from stepwatch.advice.engine import advise, case_of_log
+from stepwatch.advice.log_rules import fill_card
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.bill import Prices, find_bill
 from stepwatch.analysis.comparison import compare

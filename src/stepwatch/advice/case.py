@@ -23,8 +23,6 @@ from stepwatch.estimator.simulate import (
     Loop,
     Prices,
     Simulated,
-    loop_of,
-    prices_of,
     product,
     saving,
     simulate,
@@ -147,8 +145,6 @@ class Case:
     """Available, whether they are used or not."""
     n_params: float | None = None
     link: str | float | None = None
-    improvements: Interval | None = None
-    """Share of the evaluations that improved the validation loss, where a log shows it."""
     analysis: Analysis | None = None
     plan: Plan | None = None
     levers: Levers | None = None
@@ -176,6 +172,15 @@ class Case:
     def mtbf_s(self) -> float | None:
         hours = self.settings.number("mtbf_hours")
         return hours * HOUR_S if hours else None
+
+    @cached_property
+    def improvements(self) -> Interval | None:
+        """Share of the evaluations that would save if only a better loss did, where a log shows it."""
+        if self.analysis is None:
+            return None
+        from stepwatch.advice.log_rules import improvements  # most changes do not ask
+
+        return improvements(self.analysis)
 
     @property
     def checkpoint_bytes(self) -> float | None:
@@ -364,19 +369,3 @@ def _share_of_fewer(share: Interval, evaluations: int) -> Interval:
         return share
     chance = Z90 * math.sqrt(share.mid * (1 - share.mid) / evaluations)
     return Interval(max(share.low - chance, 0.0), share.mid, min(share.high + chance, 1.0))
-
-
-def case_of_plan(plan: Plan, *, cards: int | None = None, windows: bool = False) -> Case:
-    case = Case(
-        settings=plan.settings,
-        prices=prices_of(plan.estimate),
-        loop=loop_of(plan.settings),
-        gpu=plan.gpu,
-        workload=plan.workload,
-        cards=max(cards or 1, plan.n_gpus),
-        n_params=plan.workload.n_params,
-        link=plan.link,
-        plan=plan,
-        windows=windows,
-    )
-    return replace(case, loop=case.changed({}))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepwatch.advice import schedule
-from stepwatch.advice.case import NO_EFFECT, Advice, Case, Effect, Proposal, case_of_plan
+from stepwatch.advice.case import NO_EFFECT, Advice, Case, Effect, Proposal
 from stepwatch.advice.gains import MODERN_PARAMS, MODERN_TIME, TINY_PARAMS
-from stepwatch.estimator.simulate import NOTHING, Simulated
+from stepwatch.estimator.simulate import NOTHING, Loop, Prices, Simulated, loop_of, prices_of
 from stepwatch.messages import Message
-from stepwatch.settings import Value
+from stepwatch.settings import NANOGPT_DEFAULTS, Origin, Settings, Value
 from stepwatch.units import Interval
 
 if TYPE_CHECKING:
@@ -70,8 +70,6 @@ def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
 
 def advice_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> AdviceList | None:
     """None where the log does not even show what a normal iteration takes."""
-    from stepwatch.advice.log_rules import case_of_log  # with the analysis, which a plan does not need
-
     case = case_of_log(analysis, cards=cards, windows=windows)
     return None if case is None else advice_on_case(case)
 
@@ -233,3 +231,118 @@ def _missing(case: Case) -> Iterator[Message]:
         yield Message(
             "The length of the run is unknown, so only the iterations in this log count: add --set max_iters=…"
         )
+
+
+# --- the case of a plan, and of a log: the whole run, at the prices that the log shows ---------------------------
+
+
+def case_of_plan(plan: Plan, *, cards: int | None = None, windows: bool = False) -> Case:
+    case = Case(
+        settings=plan.settings,
+        prices=prices_of(plan.estimate),
+        loop=loop_of(plan.settings),
+        gpu=plan.gpu,
+        workload=plan.workload,
+        cards=max(cards or 1, plan.n_gpus),
+        n_params=plan.workload.n_params,
+        link=plan.link,
+        plan=plan,
+        windows=windows,
+    )
+    return replace(case, loop=case.changed({}))
+
+
+SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
+
+
+def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
+    """None where not even a normal iteration is known."""
+    import numpy as np  # with the analysis, which a plan does not need
+
+    from stepwatch.analysis.costs import MEASURED
+    from stepwatch.analysis.goodput import START
+    from stepwatch.run import numbers_of
+
+    known = a.costs.step_known and a.costs.step_s.mid > 0 and math.isfinite(a.goodput.wall_s)
+    if not known or not len(a.run.iterations):
+        return None
+    settings, gpu, parts_s = a.run.settings, a.throughput.gpu, a.goodput.parts_s
+    interval = a.phases.eval_interval
+    if not interval and len(a.run.evaluations) > 2:
+        gaps = np.diff(numbers_of(a.run.evaluations))
+        interval = int(np.median(gaps)) if len(gaps) > 1 else None
+    if interval and "eval_interval" not in settings:
+        settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
+    if a.run.traits.has_nanogpt_settings:
+        if "always_save_checkpoint" not in settings and len(a.run.checkpoints) < a.evaluations_done - 1:
+            settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
+        assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
+        settings = Settings.of(Origin.FORMAT_DEFAULT, assumed).overridden_by(settings)
+    workload = a.workload if a.throughput.possible else None
+    far_slower = a.expected is not None and a.costs.step_s.mid > 2.0 * a.expected.step_s.high
+    if workload is not None and gpu is not None and far_slower:
+        from stepwatch.estimator.memory import fits
+
+        if fits(workload, gpu) is not False:  # memory that spills would explain it
+            workload = None  # what holds this run up is not in the model
+    lost_s = max(parts_s["unexplained"], 0.0) + parts_s.get(START, 0.0)
+    if parts_s["stall"] > 0:
+        from stepwatch.advice.log_rules import stalled_s
+
+        lost_s += stalled_s(a)
+    case = Case(
+        settings=settings,
+        prices=_prices(a),
+        loop=_loop(a),
+        measured=frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED),
+        gpu=gpu,
+        workload=workload,
+        lost_s=Interval.exactly(lost_s),
+        cards=max(cards or 1, a.throughput.cards),
+        n_params=a.run.saved_params or settings.number("n_params"),
+        analysis=a,
+        levers=None if a.run.traits.has_nanogpt_settings else a.run.traits.levers,
+        windows=windows,
+    )
+    return replace(case, loop=case.changed({}))
+
+
+def _prices(a: Analysis) -> Prices:
+    costs, goodput = a.costs, a.goodput
+    step = costs.step_s
+    if goodput.iterations and goodput.wall_s > 0 and goodput.steps_s > 0:
+        usual = goodput.steps_s / goodput.iterations
+        down = math.hypot(1 - step.low / step.mid, 1 - goodput.interval_s.low / goodput.wall_s)
+        up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
+        step = Interval(usual * max(1 - down, 0.0), usual, usual * (1 + up))
+
+    # A typical evaluation is not the mean of all: the sum of the parts is the time that the run took.
+    prices = ((costs.eval_s, a.evaluations_done), (costs.checkpoint_s, a.checkpoints_done))
+    typical = sum(price.mid * count for price, count in prices if price is not None)
+    spent = goodput.parts_s["eval"] + goodput.parts_s["checkpoint"]
+    mean = spent / typical if spent > 0 and typical > 0 else 1.0
+
+    again = [costs.eval_s, costs.checkpoint_s, costs.pair_s]  # the same in another run, or later in this one
+    for place, price in enumerate(again):
+        if price is not None:
+            slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
+            mid = mean * price.mid
+            again[place] = Interval(min(max(price.low - slack, 0.0), mid), mid, max(price.high + slack, mid))
+    return Prices(step, again[0], again[1], again[2], costs.compile_s or NOTHING)
+
+
+def _loop(a: Analysis) -> Loop:
+    """The whole run: what is in the log and, where its length is known, what is still to come."""
+    f, done = a.forecast, a.evaluations_done
+    first = 1 if a.phases.first_evaluates and done and not a.phases.first_saves else 0
+    ahead = max((f.max_iters or 0) - f.last_iteration, 0) if not f.done else 0
+    evaluations = done + f.evals_ahead
+    later = evaluations - first
+    saves = [a.checkpoints_done + f.saves_ahead * share for share in SAVES_AHEAD]
+    if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
+        saves = [saves[1]] * 3
+    share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING
+    loop = Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
+    if a.run.traits.saves_with_evaluations:
+        return loop
+    return loop._replace(share=NOTHING, apart=Interval.exactly(float(saves[1])))

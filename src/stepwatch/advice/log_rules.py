@@ -1,10 +1,9 @@
-"""The case of a log: the whole run, at the prices that the log shows; and rules on what only a log shows."""
+"""What only a log shows: rules on the machine, and what was lost to it, whatever the trainer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -12,101 +11,10 @@ from stepwatch.advice.case import Case, Effect, Proposal, Rule
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.costs import MEASURED
 from stepwatch.analysis.findings import SLEEP_RATIO, shows_events
-from stepwatch.analysis.goodput import START
 from stepwatch.analysis.phases import Phase
-from stepwatch.analysis.throughput import workload_of
-from stepwatch.estimator.simulate import NOTHING, Loop, Prices
 from stepwatch.messages import Message
-from stepwatch.run import SLEEP_S, column_of, numbers_of
-from stepwatch.settings import NANOGPT_DEFAULTS, Origin, Settings
+from stepwatch.run import SLEEP_S, column_of
 from stepwatch.units import Z90, Interval
-
-SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
-
-
-def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
-    """None where not even a normal iteration is known."""
-    known = a.costs.step_known and a.costs.step_s.mid > 0 and np.isfinite(a.goodput.wall_s)
-    if not known or not len(a.run.iterations):
-        return None
-    settings, gpu, parts_s = a.run.settings, a.throughput.gpu, a.goodput.parts_s
-    interval = a.phases.eval_interval
-    if not interval and len(a.run.evaluations) > 2:
-        gaps = np.diff(numbers_of(a.run.evaluations))
-        interval = int(np.median(gaps)) if len(gaps) > 1 else None
-    if interval and "eval_interval" not in settings:
-        settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
-    if a.run.traits.has_nanogpt_settings:
-        if "always_save_checkpoint" not in settings and len(a.run.checkpoints) < a.evaluations_done - 1:
-            settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
-        assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
-        settings = Settings.of(Origin.FORMAT_DEFAULT, assumed).overridden_by(settings)
-    workload = workload_of(a.run, gpu) if gpu is not None and a.throughput.possible else None
-    far_slower = a.expected is not None and a.costs.step_s.mid > 2.0 * a.expected.step_s.high
-    if workload is not None and gpu is not None and far_slower:
-        from stepwatch.estimator.memory import fits
-
-        if fits(workload, gpu) is not False:  # memory that spills would explain it
-            workload = None  # what holds this run up is not in the model
-    lost_s = max(parts_s["unexplained"], 0.0) + parts_s.get(START, 0.0)
-    lost_s += stalled_s(a) if parts_s["stall"] > 0 else 0.0
-    case = Case(
-        settings=settings,
-        prices=_prices(a),
-        loop=_loop(a),
-        measured=frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED),
-        gpu=gpu,
-        workload=workload,
-        lost_s=Interval.exactly(lost_s),
-        cards=max(cards or 1, a.throughput.cards),
-        n_params=a.run.saved_params or settings.number("n_params"),
-        improvements=_improvements(a),
-        analysis=a,
-        levers=None if a.run.traits.has_nanogpt_settings else a.run.traits.levers,
-        windows=windows,
-    )
-    return replace(case, loop=case.changed({}))
-
-
-def _prices(a: Analysis) -> Prices:
-    costs, goodput = a.costs, a.goodput
-    step = costs.step_s
-    if goodput.iterations and goodput.wall_s > 0 and goodput.steps_s > 0:
-        usual = goodput.steps_s / goodput.iterations
-        down = math.hypot(1 - step.low / step.mid, 1 - goodput.interval_s.low / goodput.wall_s)
-        up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
-        step = Interval(usual * max(1 - down, 0.0), usual, usual * (1 + up))
-
-    # A typical evaluation is not the mean of all: the sum of the parts is the time that the run took.
-    prices = ((costs.eval_s, a.evaluations_done), (costs.checkpoint_s, a.checkpoints_done))
-    typical = sum(price.mid * count for price, count in prices if price is not None)
-    spent = goodput.parts_s["eval"] + goodput.parts_s["checkpoint"]
-    mean = spent / typical if spent > 0 and typical > 0 else 1.0
-
-    again = [costs.eval_s, costs.checkpoint_s, costs.pair_s]  # the same in another run, or later in this one
-    for place, price in enumerate(again):
-        if price is not None:
-            slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
-            mid = mean * price.mid
-            again[place] = Interval(min(max(price.low - slack, 0.0), mid), mid, max(price.high + slack, mid))
-    return Prices(step, again[0], again[1], again[2], costs.compile_s or NOTHING)
-
-
-def _loop(a: Analysis) -> Loop:
-    """The whole run: what is in the log and, where its length is known, what is still to come."""
-    f, done = a.forecast, a.evaluations_done
-    first = 1 if a.phases.first_evaluates and done and not a.phases.first_saves else 0
-    ahead = max((f.max_iters or 0) - f.last_iteration, 0) if not f.done else 0
-    evaluations = done + f.evals_ahead
-    later = evaluations - first
-    saves = [a.checkpoints_done + f.saves_ahead * share for share in SAVES_AHEAD]
-    if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
-        saves = [saves[1]] * 3
-    share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING
-    loop = Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)
-    if a.run.traits.saves_with_evaluations:
-        return loop
-    return loop._replace(share=NOTHING, apart=Interval.exactly(float(saves[1])))
 
 
 def stalled_s(a: Analysis) -> float:
@@ -119,8 +27,8 @@ def stalled_s(a: Analysis) -> float:
     return max(float(excess[(excess < SLEEP_S) | (ratio < SLEEP_RATIO)].sum()) - a.late_s, 0.0)
 
 
-def _improvements(a: Analysis) -> Interval | None:
-    """The share of evaluations that would save if only a better validation loss did."""
+def improvements(a: Analysis) -> Interval | None:
+    """The share of evaluations that would save if only a better validation loss did; None where it is not shown."""
     losses = column_of(a.run.evaluations, "val_loss")
     losses = losses[~np.isnan(losses)]
     if len(losses) < 4:  # too few for a trend

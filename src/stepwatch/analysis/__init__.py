@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis.machine import MachineUse
     from stepwatch.analysis.ranks import Ranks
     from stepwatch.estimator.estimation import Estimate
+    from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu
     from stepwatch.samples.columns import Samples
 
@@ -48,8 +49,10 @@ class Analysis:
     goodput: Goodput
     throughput: Throughput
     forecast: Forecast
+    workload: Workload | None = None
+    """What the run computes, where the log says enough."""
     expected: Estimate | None = None
-    """What the estimator expects of this run on this card, where the log says enough."""
+    """What the estimator expects of this run on this card."""
     ranks: Ranks | None = None
     """The processes of the run beside each other, where several left a record."""
     machine: MachineUse | None = None
@@ -172,6 +175,7 @@ def analyse(
         goodput=goodput,
         throughput=find_throughput(run, phases, costs, goodput, gpu, gpu_origin),
         forecast=find_forecast(run, phases, costs, goodput, regimes, expected, least_s),
+        workload=workload,
         expected=expected,
         ranks=side_by_side,
     )

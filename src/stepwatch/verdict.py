@@ -286,9 +286,9 @@ def too_little(evidence: Evidence) -> Verdict | None:
     evaluates = bool(a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     if a.costs.how.get("step_s") == MODELLED and a.throughput.gpu is not None and rows < 2:
         facts: dict[str, Any] = {"step": a.costs.step_s, "gpu": a.throughput.gpu.name}
-        text = Message("The run has only begun. On a {gpu:word} a step should take {step:range}.", facts)
+        text = Message("The run has only begun. On the {gpu:word} a step should take {step:range}.", facts)
         if rows:
-            text = Message("The first iteration says little. On a {gpu:word} a step should take {step:range}.", facts)
+            text = Message("The first iteration says little. On the {gpu:word} a step should take {step:range}.", facts)
         return Verdict(status=Status.BEGUN, text=text, because=evidence.analysis.noticed("only_begun"))
     if not a.costs.step_known or a.phases.covers.sum() == 1:
         facts = {"most": a.costs.step_s}

@@ -216,7 +216,7 @@ def slower_than_normal(case: Case) -> Iterator[Proposal]:
             effect=effect,
             what=Message("Find out what slows the card down."),
             because=Message(
-                "A step takes {step:time} where a {gpu:word} needs {expected:range} for this model: look at other "
+                "A step takes {step:time} where the {gpu:word} needs {expected:range} for this model: look at other "
                 "jobs on the card, its clock and power limit, its memory (it must not be full), and the data's disk.",
                 facts,
             ),

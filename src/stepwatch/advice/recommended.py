@@ -86,7 +86,7 @@ def too_large(usual: Plan) -> InputError:
     needs = vram_bytes(replace(usual.workload, batch_size=1), usual.gpu).mid
     facts = {"gpu": usual.gpu.name, "needs": needs, "has": usual.gpu.vram_bytes}
     return InputError(
-        Message("this model does not fit a {gpu:word} even with batch_size=1: {needs:size} of {has:size}", facts),
+        Message("this model does not fit the {gpu:word} even with batch_size=1: {needs:size} of {has:size}", facts),
         Message("choose a smaller model, a shorter block_size or a card with more memory"),
     )
 

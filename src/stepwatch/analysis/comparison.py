@@ -150,7 +150,7 @@ def compare(
         if not t.possible and t.gpu is not None:
             assumed.append(
                 Message(
-                    "The times of “{name:word}” would need {achieved:tflops}, more than a {gpu:word} can do "
+                    "The times of “{name:word}” would need {achieved:tflops}, more than the {gpu:word} can do "
                     "({peak:tflops}), so its MFU is left out. Either the card is another one, or several share the "
                     "work, or the printed time does not wait for the card.",
                     {"name": name, "achieved": t.achieved_flops, "gpu": t.gpu.name, "peak": t.peak_flops},

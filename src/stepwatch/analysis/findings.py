@@ -568,14 +568,14 @@ def against_the_card(a: Analysis) -> Iterator[Finding]:
         facts = {"mfu": t.mfu, "gpu": gpu.name, "low": t.normal_mfu.low, "high": t.normal_mfu.high}
         if t.mfu < t.normal_mfu.low / 2:
             text = Message(
-                "The normal iterations use {mfu:pct} of a {gpu:word}; {low:pct} to {high:pct} is usual for models of this size. Either the card is another one, or it waits: for other cards over a slow link, for data, for another job, or micro-batches are too small.",
+                "The normal iterations use {mfu:pct} of the {gpu:word}; {low:pct} to {high:pct} is usual for models of this size. Either the card is another one, or it waits: for other cards over a slow link, for data, for another job, or micro-batches are too small.",
                 facts,
             )
             yield Finding("low_mfu", WARNING, text)
     if not t.possible:
         facts = {"achieved": t.achieved_flops, "gpu": gpu.name, "peak": t.peak_flops}
         text = Message(
-            "These times would need {achieved:tflops}, more than a {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.",
+            "These times would need {achieved:tflops}, more than the {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.",
             facts,
         )
         yield Finding("impossible_figure", WARNING, text)
@@ -586,19 +586,19 @@ def against_the_model(a: Analysis, expected: Interval, gpu: Gpu) -> Finding:
     facts = {"step": step, "expected": expected, "ratio": step / expected.mid, "gpu": gpu.name}
     if step > expected.high:
         text = Message(
-            "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data."
+            "A step takes {step:time}, {ratio:x} times what the {gpu:word} should need for this model ({expected:range}). Likely causes: another job on the card, a power limit or heat, memory that spilled to the host, no compilation, or slow data."
         )
         if not gpu.has_bf16 and a.run.settings.text("dtype") in (None, "bfloat16"):
             text = Message(
-                "A step takes {step:time}, {ratio:x} times what a {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16."
+                "A step takes {step:time}, {ratio:x} times what the {gpu:word} should need for this model ({expected:range}). The card has no bfloat16; where nanoGPT selected it anyway, it is emulated. Try --dtype=float16."
             )
         return Finding("slower_than_expected", WARNING, text._replace(params=facts))
     if step < expected.low:
         text = Message(
-            "A step takes {step:time}, less than a {gpu:word} is expected to need for this model ({expected:range})."
+            "A step takes {step:time}, less than the {gpu:word} is expected to need for this model ({expected:range})."
         )
         return Finding("faster_than_expected", INFO, text._replace(params=facts))
-    text = Message("Your {step:time} per step is normal for a {gpu:word} and this model: {expected:range} is expected.")
+    text = Message("Your {step:time} per step is normal for the {gpu:word} and this model: {expected:range} is expected.")
     return Finding("speed_is_normal", INFO, text._replace(params=facts))
 
 

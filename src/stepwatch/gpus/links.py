@@ -54,7 +54,7 @@ def checked_link(name: str | None, card: Gpu) -> str | None:
         )
     if name.lower() == "nvlink" and not card.link_bytes_per_s:
         raise UsageError(
-            Message("a {gpu:word} has no NVLink", {"gpu": card.name}),
+            Message("the {gpu:word} has no NVLink", {"gpu": card.name}),
             Message("leave --link out, or name pcie4 or pcie5"),
             about="link",
         )

@@ -69,7 +69,7 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
         "accumulation": work.grad_accum,
         "dtype": work.dtype,
     }
-    model = Message("For {params:big} parameters on a {gpu:word}:", facts)
+    model = Message("For {params:big} parameters on the {gpu:word}:", facts)
     if plan.n_gpus > 1:
         model = Message("For {params:big} parameters on {cards:n} × {gpu:word}:", facts)
     chosen = Message(

@@ -116,7 +116,7 @@ def test_the_headline_is_the_first_of_the_list_with_its_saving_and_then_what_the
 def test_recommended_settings_are_headed_by_what_is_recommended() -> None:
     head, _, rest = on_terminal(recommended("4090")).partition("\n\n")
     said = " ".join(head.split())
-    assert "on a GeForce RTX 4090: batch_size = " in said
+    assert "on the GeForce RTX 4090: batch_size = " in said
     assert "nanoGPT's default" in said
     assert " d " not in said  # the days that the default run would take are no headline
     assert "of nanoGPT's default run" in " ".join(rest.split())

@@ -598,7 +598,9 @@ def against_the_model(a: Analysis, expected: Interval, gpu: Gpu) -> Finding:
             "A step takes {step:time}, less than the {gpu:word} is expected to need for this model ({expected:range})."
         )
         return Finding("faster_than_expected", INFO, text._replace(params=facts))
-    text = Message("Your {step:time} per step is normal for the {gpu:word} and this model: {expected:range} is expected.")
+    text = Message(
+        "Your {step:time} per step is normal for the {gpu:word} and this model: {expected:range} is expected."
+    )
     return Finding("speed_is_normal", INFO, text._replace(params=facts))
 
 

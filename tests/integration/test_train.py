@@ -8,7 +8,6 @@ import pickle
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,14 @@ import numpy as np
 import pytest
 from benchmarks.checkpoints import small_disk
 from tests.calibrations import a_calibration
+from tests.forked import (
+    PATIENCE_S,
+    Running,
+    free_port,
+    stepwatch_train,
+    stepwatch_train_in_detail,
+    torchrun_stepwatch_train,
+)
 
 from stepwatch import from_file, from_text, read
 from stepwatch.analysis import analyse
@@ -164,61 +171,29 @@ def test_an_evaluation_in_other_batches_has_the_same_result(train: Train) -> Non
     assert losses(train("--eval_batch_size=5")) == pytest.approx(expected, abs=ROUNDING)
 
 
-# Forks the ranks of each training, since torch takes seconds to load: a number of ranks and its flags on each line.
-RANKS = """
-import os, socket, sys
-import torch, torch.distributed.fsdp, torch.distributed.tensor
-import stepwatch.trainer.loop, stepwatch.trainer.sharded
-from stepwatch.cli import main
-
-def rank_of(number, count, port, flags):
-    place = dict(RANK=number, LOCAL_RANK=number, WORLD_SIZE=count, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    os.environ.update({name: str(value) for name, value in place.items()})
-    code = 1
-    try:
-        main(["train", *flags])
-        code = 0
-    except SystemExit as ended:
-        code = ended.code or 0
-    finally:
-        sys.stdout.flush()
-        os._exit(code)
-
-for line in sys.stdin:
-    count, *flags = line.split()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = []
-    for number in range(int(count)):
-        ranks.append(os.fork())
-        if ranks[-1] == 0:
-            rank_of(number, int(count), port, flags)
-    codes = [os.waitpid(rank, 0)[1] for rank in ranks]
-    print("ended", *codes, flush=True)
-"""
+def by_ranks(count: int, *flags: str) -> str:
+    """What the ranks of a training say together."""
+    shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    places = ({"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count))
+    ranks = [Running(stepwatch_train, *flags_of(TINY), *flags, environment=shared | place) for place in places]
+    codes, logs, errors = zip(*(rank.ended() for rank in ranks), strict=True)
+    assert not any(codes), errors
+    return "".join(logs)
 
 
 def test_any_number_of_ranks_has_the_losses_of_one(train: Train, place: Path) -> None:
     flags = ["--eval_interval=6", "--log_interval=1", "--gradient_accumulation_steps=6"]
     alone = losses(train(*flags, "--max_iters=12", "--out_dir=one"))
     alone_modern = losses(train(*flags, "--max_iters=7", "--recipe=modern", "--out_dir=one_modern"))
-    shared = " ".join([*flags_of(TINY), *flags, "--max_iters=7"])  # saved at its end, with 8 to come
-    resumed = f"{shared} --init_from=auto --max_iters=12 --keep=2"
-    lines = (
-        f"2 {shared} --out_dir=ddp",
-        f"2 {shared} --out_dir=two --sharding=fsdp",
-        f"3 {resumed} --out_dir=two --sharding=fsdp --activation_checkpointing=True",
-        f"2 {resumed} --out_dir=ddp --sharding=fsdp",
-        f"2 {shared} --recipe=modern --out_dir=modern",
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", RANKS], input="\n".join(lines), capture_output=True, text=True, timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    *logs, modern, rest = re.split(r"^ended.*\n", done.stdout, flags=re.M)
-    assert re.findall(r"^ended (.*)", done.stdout, re.M) == ["0 0", "0 0", "0 0 0", "0 0", "0 0"], done.stderr
-    assert not rest
+    shared = [*flags, "--max_iters=7"]  # saved at its end, with 8 to come
+    resumed = [*shared, "--init_from=auto", "--max_iters=12", "--keep=2"]
+    logs = [
+        by_ranks(2, *shared, "--out_dir=ddp"),
+        by_ranks(2, *shared, "--out_dir=two", "--sharding=fsdp"),
+        by_ranks(3, *resumed, "--out_dir=two", "--sharding=fsdp", "--activation_checkpointing=True"),
+        by_ranks(2, *resumed, "--out_dir=ddp", "--sharding=fsdp"),
+    ]
+    modern = by_ranks(2, *shared, "--recipe=modern", "--out_dir=modern")
     assert losses(modern) == pytest.approx(alone_modern, abs=ROUNDING)
     last = {name: alone[name] for name in ("8", "9", "10", "11", "train 12", "val 12", "12")}
     first = {name: loss for name, loss in alone.items() if name not in last}
@@ -241,32 +216,24 @@ def test_any_number_of_ranks_has_the_losses_of_one(train: Train, place: Path) ->
 def test_two_machines_go_on_by_themselves_when_a_rank_is_killed(train: Train, place: Path) -> None:
     flags = ["--eval_interval=1000", "--log_interval=1", "--max_iters=40", "--checkpoint_interval=4"]
     alone = losses(train(*flags, "--out_dir=one"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    agent = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1", "--max-restarts=1",
-        "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "-m", "stepwatch", "train", *flags_of(TINY), *flags,
-        "--out_dir=two", "--sharding=fsdp", "--init_from=auto",
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    agents = []
-    for name in ("first", "second"):
-        with (place / f"{name}.log").open("w") as log:
-            agents.append(subprocess.Popen(agent, stdout=log, stderr=subprocess.STDOUT, env=environment))
+    place_to_meet = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+    agent = ["--nnodes=2", "--nproc_per_node=1", "--max-restarts=1", "--rdzv-backend=c10d", place_to_meet, "--"]
+    ours = [*flags_of(TINY), *flags, "--out_dir=two", "--sharding=fsdp", "--init_from=auto"]
+    agents = [Running(torchrun_stepwatch_train, *agent, *ours) for _ in range(2)]
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while not list((place / "two").glob("ckpt_sharded_*[0-9]")):
-            assert time.monotonic() < deadline, (place / "first.log").read_text()
+            assert time.monotonic() < deadline
+            assert all(agent.process.is_alive() for agent in agents), [agent.ended() for agent in agents]
             time.sleep(0.05)
         os.kill(recorded(place / "two" / "run.rank1.jsonl")[0]["pid"], signal.SIGKILL)  # type: ignore[arg-type]
-        codes = [process.wait(120) for process in agents]
+        codes, said, errors = zip(*(agent.ended() for agent in agents), strict=True)
     finally:
-        for process in agents:
-            process.terminate()  # which ends its ranks too
-            process.wait()
-    logs = "".join((place / f"{name}.log").read_text() for name in ("first", "second"))
-    assert codes == [0, 0], logs
+        for agent in agents:
+            agent.process.terminate()  # which ends its ranks too
+            agent.process.join()
+    assert codes == (0, 0), errors
+    logs = "".join(said)
     assert logs.count("Resuming training from two") == 1
     assert losses(logs) == pytest.approx({name: alone[name] for name in losses(logs)}, abs=ROUNDING)
     found = {name for name in losses(logs) if name.isdigit()}
@@ -335,9 +302,14 @@ def test_nothing_is_trained_after_the_end(train: Train, place: Path) -> None:
     assert not losses(log)
 
 
-def test_samples_of_the_machine_lie_beside_the_record_and_explain_it(train: Train, place: Path) -> None:
-    train("--samples", "--max_iters=1500", "--eval_interval=10000")  # seconds on a quiet machine too, a sample each
-    sampled = read_samples(place / "out" / "run.samples.csv")
+def test_samples_of_the_machine_lie_beside_the_record_and_explain_it(place: Path) -> None:
+    process, file = started("--samples"), place / "out" / "run.samples.csv"
+    while not file.exists() or file.read_text().count("\n") < 5:  # three samples
+        assert process.process.is_alive()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.ended()[0] == 0
+    sampled = read_samples(file)
     (run,) = explain(ExplainRequest(logs=(str(place / "out" / "run.jsonl"),))).runs
     assert run.analysis.machine is not None
     assert run.analysis.machine.clock is Clock.STAMPS
@@ -497,15 +469,11 @@ def test_bytes_become_text_again_where_a_character_takes_several(place: Path) ->
 # --- ends -------------------------------------------------------------------------------------------------------
 
 
-def started(*flags: str, until: str = "iter 3:") -> subprocess.Popen[str]:
+def started(*flags: str, until: str = "iter 3:") -> Running:
     """A run without an end, in its loop."""
     endless = flags_of({**TINY, "max_iters": 10**6, "eval_interval": 10**6, "log_interval": 1})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stepwatch", "train", *endless, *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
+    process = Running(stepwatch_train_in_detail, *endless, *flags)
+    for line in process.out:
         if line.startswith(until):
             break
     return process
@@ -514,8 +482,8 @@ def started(*flags: str, until: str = "iter 3:") -> subprocess.Popen[str]:
 def test_a_signal_ends_the_step_saves_and_leaves(place: Path) -> None:
     process = started()
     process.send_signal(signal.SIGTERM)
-    log, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
+    code, log, _ = process.ended()
+    assert code == 0
     stopped = re.search(r"^stopped by SIGTERM after iteration (\d+)$", log, re.M)
     assert stopped is not None
     saved = torch.load(place / "out" / "ckpt.pt", weights_only=True)
@@ -538,15 +506,15 @@ def test_a_second_signal_ends_at_once(place: Path) -> None:
     process = started()
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    code, _, _ = process.ended()
+    assert code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 def test_a_stop_in_a_fresh_run_leaves_what_an_older_one_saved(train: Train, place: Path) -> None:
     train("--max_iters=20", "--eval_interval=20")
     process = started()
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, _, error = process.ended()
     assert "SIGINT: stopping, and saving" in error
     assert load(place / "out" / "ckpt.pt")["iter_num"] == 20
     (beside,) = (place / "out").glob("ckpt_stopped_*.pt")
@@ -561,14 +529,13 @@ def test_a_stop_is_served_inside_an_evaluation(train: Train, place: Path) -> Non
     # Minutes of evaluation after two steps.
     process = started(
         "--init_from=resume", "--eval_interval=22", "--eval_iters=100000", "--always_save_checkpoint=False",
-        until="iter 21:",
+        until="evaluation at 22:",
     )  # fmt: skip
-    time.sleep(1.0)
     asked = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    log, error = process.communicate(timeout=60)
+    code, log, error = process.ended()
     assert time.monotonic() - asked < 20
-    assert process.returncode == 0
+    assert code == 0
     assert "SIGTERM: stopping" in error
     assert "stopped by SIGTERM in the evaluation at 22" in log
     assert load(place / "out" / "ckpt.pt")["iter_num"] == 20

@@ -1,35 +1,39 @@
-"""The command line: one module per command, imported only when called; errors become exit codes here."""
+"""The command line: one module per command, imported only when called; errors become exit codes here.
+
+Help and wrong usage are in the reader's language: click's commands and options, with Messages for their texts.
+"""
 
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import importlib
-import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import click
 
-from stepwatch.cli.help import (
-    LANGUAGE,
-    Command,
-    Context,
-    Option,
-    described,
-    language_among,
-    language_of,
-    option,
-    placeholders,
+from stepwatch.cli.complaints import (
+    DEBUG,
+    complain,
+    drop_output,
+    last_words,
+    nearest,
+    replace_closed_streams,
+    wrong_usage,
 )
 from stepwatch.errors import NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.i18n import LANGUAGES, language_from_environment, say
+from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted
+from stepwatch.presenters.screen import cell_width, padded, wrapped
 
 COMMANDS = {
     "explain": Message("Why some iterations are slow, what each part costs, how fast the run is, when it ends."),
@@ -50,41 +54,77 @@ COMMANDS = {
     "gpus": Message("List the known cards, or show one."),
 }
 DEFAULT = "explain"
-DEBUG = "STEPWATCH_DEBUG"
-"""Where it is set, what is not expected is raised as it is."""
 _KEEP_THREADS = {"calibrate", "convert", "run", "sample", "train"}
 """Commands that compute with torch, or start a program that inherits our environment."""
-_PRINT_ON_THE_WAY = {"monitor", "prepare", "run", "serve", "train", "watch"}
-"""Commands whose work is worth doing though nobody can read what they print."""
 
 
-def complain(problems: Iterable[Notice], language: str | None = None) -> None:
-    """On standard error: one line for what is wrong, one for what to do."""
-    language = language or language_from_environment()
-    for problem in problems:
-        click.echo("stepwatch: " + say(problem.what, language), err=True)
-        if problem.remedy is not None:
-            click.echo("  " + say(problem.remedy, language), err=True)
+# --- commands and options with Messages for their texts ---------------------------------------------------------
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    import difflib  # only a slip needs it
+LANGUAGE = "stepwatch.language"
+_PLACES = re.compile(r"[A-Z]+")
+# What stands for a value in usage and options. Words that are not here are the same in every language.
+_WORDS = {
+    word.key: word
+    for word in (
+        *(Message("ARGS"), Message("BYTES"), Message("CMD"), Message("COLUMNS"), Message("COMMAND")),
+        *(Message("CONFIG"), Message("DIR"), Message("FIGURE"), Message("FILE"), Message("HOST")),
+        *(Message("KEY"), Message("LINE"), Message("LOG"), Message("NAME"), Message("OPTIONS")),
+        *(Message("PERCENT"), Message("PORT"), Message("PRICE"), Message("SECONDS"), Message("SHARE")),
+        *(Message("STORE"), Message("TEXT"), Message("TOKEN"), Message("VALUE"), Message("WHEN")),
+        *(Message("WHERE"),),
+    )
+}
 
-    return difflib.get_close_matches(name.lower(), known, n=3)
+
+def language_among(arguments: Iterable[str]) -> str | None:
+    """What --lang asks for, wherever it stands: help and errors are said before options are read, or instead."""
+    before = takewhile(lambda argument: argument != "--", arguments)  # behind it stands another program's command
+    words = " ".join(before).replace("--lang=", "--lang ").split(" ")
+    asked = words[words.index("--lang") + 1 :][:1] if "--lang" in words else []
+    return asked[0] if asked and asked[0] in LANGUAGES else None
 
 
-def no_such_option(name: str, command: click.Context, settings: Iterable[str] = ()) -> UsageError:
-    """With the options whose names are near, or where to find them all."""
-    flags = [flag for option in command.command.params for flag in option.opts if flag.startswith("--")]
-    known = {flag.lstrip("-"): flag for flag in (*(f"--{setting}" for setting in settings), *flags)}
-    near = [known[found] for found in nearest(name.lstrip("-"), known)]
-    remedy = Message("all options: {command:list}", {"command": f"{command.command_path} --help"})
-    if near:
-        remedy = Message("did you mean {names:word}?", {"names": ", ".join(near)})
-    return UsageError(Message("there is no option “{name:word}”", {"name": name}), remedy)
+def language_of(context: click.Context) -> str:
+    return context.meta.get(LANGUAGE) or language_from_environment()
 
 
-class _Context(Context):
+def placeholders(text: str, language: str) -> str:
+    """`--config FILE.py` with the reader's word for FILE."""
+    return _PLACES.sub(lambda found: say(_WORDS[found[0]], language) if found[0] in _WORDS else found[0], text)
+
+
+class Formatter(click.HelpFormatter):
+    """By columns of a terminal: click counts characters, of which those of Chinese and Japanese take two."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        begin = f"{prefix}{prog} "
+        lines = wrapped(args, self.width - cell_width(begin))
+        self.write(begin + f"\n{' ' * cell_width(begin)}".join(lines) + "\n")
+
+    def write_heading(self, heading: str) -> None:
+        self.write(f"{'':{self.current_indent}}{heading}\n")
+
+    def write_text(self, text: str) -> None:
+        for line in wrapped(text, self.width - self.current_indent):
+            self.write(f"{'':{self.current_indent}}{line}\n")
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        rows = list(rows)
+        first = min(max(cell_width(term) for term, _ in rows), col_max) + col_spacing
+        begin = " " * self.current_indent
+        for term, text in rows:
+            lines = wrapped(text, self.width - first - self.current_indent)
+            if cell_width(term) > col_max:
+                lines.insert(0, "")
+            self.write(f"{begin}{padded(term, first)}{lines[0]}".rstrip() + "\n")
+            for line in lines[1:]:
+                self.write(f"{begin}{'':{first}}{line}\n")
+
+
+class Context(click.Context):
+    formatter_class = Formatter
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *where: Any) -> bool | None:
         """`stepwatch … | head` has all it wants; to click that is a failure."""
         done = super().__exit__(kind, error, *where)
@@ -94,10 +134,123 @@ class _Context(Context):
         return done
 
 
+class Option(click.Option):
+    """One whose meaning is a Message."""
+
+    def __init__(self, *declared: Any, help: Message, **attributes: Any) -> None:
+        shown = attributes.get("default") is not None
+        super().__init__(*declared, **{"show_default": shown, **attributes, "help": help.key})
+        self.meaning = help
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        return placeholders(super().make_metavar(ctx), language_of(ctx))
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None:
+            return None
+        language, extra = language_of(ctx), self.get_help_extra(ctx)
+        notes = []
+        if "default" in extra:
+            notes.append(say(Message("default: {value:word}", {"value": extra["default"]}), language))
+        if "range" in extra:
+            notes.append(extra["range"])
+        if "required" in extra:
+            notes.append(say(Message("required"), language))
+        text = say(self.meaning, language)
+        return record[0], f"{text}  [{TABLE[language].semicolon.join(notes)}]" if notes else text
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter as error:
+            raise self._refused(ctx, value) from error
+
+    def _refused(self, ctx: click.Context, value: Any) -> UsageError:
+        """With the first of several values that is wrong, and what would be right."""
+        for each in value if self.multiple else (value,):
+            try:
+                self.type(each, self, ctx)
+            except click.BadParameter:
+                wrong = {"value": str(each), "name": self.opts[0]}
+                return UsageError(
+                    Message("“{value:word}” is not a value for {name:word}", wrong), _demand(self.opts[0], self.type)
+                )
+        raise AssertionError(f"{value!r} was refused, and none of it is wrong")
+
+
+def _demand(name: str, kind: click.ParamType[Any]) -> Message:
+    facts: dict[str, Any] = {"name": name}
+    if isinstance(kind, click.Choice):
+        return Message("{name:word} is one of {words:word}", facts | {"words": " | ".join(kind.choices)})
+    if isinstance(kind, (click.IntRange, click.FloatRange)):
+        facts["range"] = kind._describe_range()
+        if isinstance(kind, click.IntRange):
+            return Message("{name:word} is a whole number: {range:word}", facts)
+        return Message("{name:word} is a number: {range:word}", facts)
+    if isinstance(kind, click.Path):
+        return Message("{name:word} is a directory that exists", facts)
+    return Message("{name:word} is a number", facts)
+
+
+class Command(click.Command):
+    """Help from Messages, a paragraph each."""
+
+    context_class = Context
+    allow_extra_args = True  # here they are refused in words
+
+    def __init__(
+        self, *declared: Any, texts: tuple[Message, ...], options: Sequence[Option] = (), **attributes: Any
+    ) -> None:
+        super().__init__(*declared, **attributes | {"help": texts[0].key, "add_help_option": False})
+        self.texts = texts
+        self.params += options
+        click.help_option("-h", "--help", cls=Option, help=Message("Show this message and exit."))(self)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta.setdefault(LANGUAGE, language_among(args))
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click's parser does not say where
+            raise
+        if rest and not isinstance(self, click.Group):
+            raise UsageError(
+                Message("too many arguments: {words:list}", {"words": " ".join(rest)}),
+                Message("all options: {command:list}", {"command": f"{ctx.command_path} --help"}),
+            )
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        language = language_of(ctx)
+        return [placeholders(piece, language) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        pieces = " ".join(self.collect_usage_pieces(ctx))
+        formatter.write_usage(ctx.command_path, pieces, prefix=say(Message("Usage: "), language_of(ctx)))
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for text in self.texts:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(say(text, language_of(ctx)))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = (param for param in self.get_params(ctx) if isinstance(param, click.Option))
+        rows = [record for option in options if (record := option.get_help_record(ctx)) is not None]
+        with formatter.section(say(Message("Options:"), language_of(ctx))):
+            formatter.write_dl(rows)
+
+
+option = partial(click.option, cls=Option)
+described = partial(click.command, cls=Command)
+
+
+# --- the command above all others -------------------------------------------------------------------------------
+
+
 class _Commands(Command, click.Group):
     """Loads a command when it is named; `stepwatch train.log` means `stepwatch explain train.log`."""
-
-    context_class = _Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -143,7 +296,7 @@ class _Commands(Command, click.Group):
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)
         if sys.stdout is None or sys.stderr is None:
-            _replace_closed_streams()
+            replace_closed_streams()
         debugging = bool(os.environ.get(DEBUG))
         asked = language_among(sys.argv[1:] if args is None else args)
         try:
@@ -160,7 +313,7 @@ class _Commands(Command, click.Group):
         except click.exceptions.Exit as done:
             sys.exit(done.exit_code)
         except click.UsageError as error:
-            complain((_wrong_usage(error, error.ctx or click.Context(self)),), asked)
+            complain((wrong_usage(error, error.ctx or click.Context(self)),), asked)
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(130)  # as a shell reports Ctrl-C
@@ -169,70 +322,8 @@ class _Commands(Command, click.Group):
                 raise
             if isinstance(error, OSError):
                 drop_output()
-            complain((_last_words(error),), asked)
+            complain((last_words(error),), asked)
             sys.exit(1)
-
-
-def _wrong_usage(error: click.UsageError, context: click.Context) -> Notice:
-    """What click finds wrong before an option of ours looks at its value."""
-    if isinstance(error, click.NoSuchOption):
-        slip = no_such_option(error.option_name, context)
-        return Notice(slip.what, slip.remedy)
-    remedy = Message("all options: {command:list}", {"command": f"{context.command_path} --help"})
-    if isinstance(error, click.MissingParameter) and error.param is not None:
-        missing = error.param.opts[0] if isinstance(error.param, Option) else error.param.make_metavar(context)
-        return Notice(Message("missing: {name:list}", {"name": placeholders(missing, language_of(context))}), remedy)
-    if isinstance(error, click.BadOptionUsage):
-        flags = {name for option in context.command.params if getattr(option, "is_flag", False) for name in option.opts}
-        if error.option_name in flags:
-            return Notice(Message("{name:word} takes no value", {"name": error.option_name}), remedy)
-        return Notice(Message("{name:word} needs a value", {"name": error.option_name}), remedy)
-    return Notice(Message("{text:list}", {"text": error.format_message()}), remedy)
-
-
-def drop_output() -> None:
-    """What could not be written is not tried again when the interpreter ends."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until then
-
-
-class _Closed(io.TextIOBase):
-    """A standard output that was closed before the start: Python has None for it, and loses an answer silently."""
-
-    def write(self, text: object) -> int:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-
-
-def _replace_closed_streams() -> None:
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stdout is None:
-        if _PRINT_ON_THE_WAY & set(sys.argv[1:2]) and "--once" not in sys.argv:
-            drop_output()
-        else:
-            sys.stdout = _Closed()
-
-
-def _last_words(error: Exception) -> Notice:
-    """Of what nothing else catches: a disk that is full, or a mistake of ours, with a file that shows where."""
-    if isinstance(error, OSError) and error.filename is None:
-        reason = {"reason": error.strerror or type(error).__name__}
-        return Notice(
-            Message("the answer cannot be written: {reason:word}", reason), Message("choose another file with -o")
-        )
-    import tempfile
-    import traceback
-    from importlib.metadata import version
-
-    what = Message("a bug in stepwatch: {kind:word}: {text:word}", {"kind": type(error).__name__, "text": str(error)})
-    lines = (f"stepwatch {version('stepwatch')}, Python {sys.version}\n", *traceback.format_exception(error))
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="stepwatch-", suffix=".txt", delete=False, encoding="utf-8"
-        ) as file:
-            file.writelines(lines)
-    except OSError:
-        return Notice(what, Message("please report it with what {name:word}=1 shows", {"name": DEBUG}))
-    return Notice(what, Message("please report it with this file, which shows where: {file:list}", {"file": file.name}))
 
 
 @described(

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from stepwatch.answers.from_plans import AdviseRequest, advise
+from stepwatch.cli import described
 from stepwatch.cli.commands import (
     ask_for_paste,
     check_count,
@@ -19,7 +20,6 @@ from stepwatch.cli.commands import (
     settings_among,
 )
 from stepwatch.cli.estimate import vocabulary_near
-from stepwatch.cli.help import described
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 

@@ -6,8 +6,8 @@ import sys
 
 import click
 
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import deliver, needing_torch, options_of
-from stepwatch.cli.help import described, option
 from stepwatch.gpus.calibration import save_calibration
 from stepwatch.i18n import say
 from stepwatch.messages import Message

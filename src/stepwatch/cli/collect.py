@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import needing_fleet, options_of
-from stepwatch.cli.help import described, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.units import MEGA

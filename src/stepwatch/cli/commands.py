@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from stepwatch.cli import complain, drop_output, no_such_option
-from stepwatch.cli.help import Option
+from stepwatch.cli import Option
+from stepwatch.cli.complaints import complain, drop_output, no_such_option
 from stepwatch.errors import InputError, UnknownGpu, UnreadableInput, UsageError
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import language_from_environment, say

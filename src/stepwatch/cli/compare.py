@@ -7,8 +7,8 @@ import sys
 import click
 
 from stepwatch.answers.from_logs import ExplainRequest, compare
+from stepwatch.cli import described
 from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, options_of
-from stepwatch.cli.help import described
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.options import SIDES

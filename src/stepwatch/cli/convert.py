@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from stepwatch.cli import described
 from stepwatch.cli.commands import needing_torch, options_of
-from stepwatch.cli.help import described
 from stepwatch.messages import Message
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from stepwatch.answers.from_plans import EstimateRequest, estimate
+from stepwatch.cli import described
 from stepwatch.cli.commands import check_count, checked_output, deliver, knowing, options_of, settings_among
-from stepwatch.cli.help import described
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.presenters import PLAN_CHARTS

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from stepwatch.answers.from_logs import KNOWN_FORMATS, ExplainRequest, explain
+from stepwatch.cli import described
 from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, knowing, options_of, typed
-from stepwatch.cli.help import described
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS
 

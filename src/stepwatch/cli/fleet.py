@@ -7,8 +7,8 @@ import gc
 
 import click
 
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import checked_output, deliver, needing_fleet, options_of
-from stepwatch.cli.help import described, option
 from stepwatch.messages import Message
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from stepwatch.answers import cards
+from stepwatch.cli import described
 from stepwatch.cli.commands import deliver, options_of
-from stepwatch.cli.help import described
 from stepwatch.messages import Message
 
 

@@ -9,8 +9,8 @@ import time
 
 import click
 
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import options_of
-from stepwatch.cli.help import described, option
 from stepwatch.cli.sampling import interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import InputError, UsageError
 from stepwatch.messages import Message

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import options_of, write
-from stepwatch.cli.help import described, option
 from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.platforms import quoted

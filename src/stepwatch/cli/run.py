@@ -19,8 +19,8 @@ from urllib.parse import urlencode
 import click
 
 from stepwatch.answers.from_logs import ExplainRequest, Known, explain
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import options_of
-from stepwatch.cli.help import described, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.cli.sampling import cannot_write, interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import StepwatchError, UsageError

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from stepwatch.answers import text_of
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import needing_torch, options_of
-from stepwatch.cli.help import described, option
 from stepwatch.errors import InputError
 from stepwatch.messages import Message
 

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from stepwatch.cli.help import option
+from stepwatch.cli import option
 from stepwatch.errors import UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message

@@ -16,8 +16,8 @@ import click
 import uvicorn
 from click.core import ParameterSource
 
+from stepwatch.cli import described, option
 from stepwatch.cli.commands import options_of
-from stepwatch.cli.help import described, option
 from stepwatch.errors import InputError, UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message

@@ -16,9 +16,9 @@ import click
 
 from stepwatch.answers import text_of
 from stepwatch.answers.from_plans import EstimateRequest, estimate
+from stepwatch.cli import Command, described, language_of, option
 from stepwatch.cli.commands import deliver, needing_torch, options_of
 from stepwatch.cli.estimate import vocabulary_near
-from stepwatch.cli.help import Command, described, language_of, option
 from stepwatch.errors import InputError, StepwatchError, UnreadableInput
 from stepwatch.i18n import say
 from stepwatch.messages import Message

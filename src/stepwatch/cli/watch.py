@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepwatch.answers.from_logs import Known, explain_runs, shown
+from stepwatch.cli import described, option
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, typed
-from stepwatch.cli.help import described, option
 from stepwatch.cli.notify import Notifier
 from stepwatch.errors import NoIterations, UnknownGpu
 from stepwatch.gpus.driver import Sensors

@@ -8,8 +8,7 @@ import click
 import pytest
 from tests.commands import stepwatch
 
-from stepwatch.cli import COMMANDS, main
-from stepwatch.cli.help import Option
+from stepwatch.cli import COMMANDS, Option, main
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.presenters.screen import cell_width
 

@@ -13,8 +13,8 @@ import numpy as np
 from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE
 from stepwatch.analysis.findings import cause_of_end
 from stepwatch.analysis.phases import LARGE_RATIO, SPIKE_NOISES, SPIKE_RATIO, Phase
-from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median, pieces
+from stepwatch.analysis.throughput import SMALLEST_CHANGE
 from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
 from stepwatch.run import Fault, FaultKind, Timing, numbers_of

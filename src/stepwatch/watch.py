@@ -24,9 +24,8 @@ import numpy as np
 from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import stall_message
 from stepwatch.analysis.phases import Phase
-from stepwatch.analysis.regimes import SMALLEST_CHANGE
 from stepwatch.analysis.statistics import median
-from stepwatch.analysis.throughput import FITTED_ROWS
+from stepwatch.analysis.throughput import FITTED_ROWS, SMALLEST_CHANGE
 from stepwatch.errors import NoIterations, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.following import LiveReader

@@ -13,11 +13,12 @@ from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import DATA, Goodput, Split, find_goodput, split_rows, with_outside
 from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
-from stepwatch.analysis.regimes import Regimes, find_regimes
 from stepwatch.analysis.statistics import chosen, nine_in_ten
 from stepwatch.analysis.throughput import (
+    Regimes,
     Throughput,
     find_expected,
+    find_regimes,
     find_throughput,
     least_step_s,
     with_expected_step,

@@ -12,8 +12,7 @@ from stepwatch.analysis.findings import NOTICE, Finding
 from stepwatch.analysis.forecast import Forecast
 from stepwatch.analysis.goodput import PARTS, Goodput, Split
 from stepwatch.analysis.phases import Phases
-from stepwatch.analysis.regimes import Regimes
-from stepwatch.analysis.throughput import find_throughput
+from stepwatch.analysis.throughput import Regimes, find_throughput
 from stepwatch.errors import NoIterations
 from stepwatch.estimator.simulate import whole_run
 from stepwatch.messages import Message

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from stepwatch.analysis.phases import LARGE_RATIO, STALL_NOISES, STALL_RATIO, Phase, Phases
-from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import (
     PRINTED_STEP_S,
     WINDOW,
@@ -34,6 +33,9 @@ from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_pr
 from stepwatch.run import Floats, Run, rows_from
 from stepwatch.settings import NANOGPT_DEFAULTS, Origin
 from stepwatch.units import Z90, Interval
+
+if TYPE_CHECKING:
+    from stepwatch.analysis.throughput import Regimes
 
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
 

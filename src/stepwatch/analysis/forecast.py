@@ -11,9 +11,8 @@ import numpy as np
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import Phase, Phases, usual_gap
-from stepwatch.analysis.regimes import Regimes
 from stepwatch.analysis.statistics import MEDIAN_ERROR, Series, block_medians, chosen, median, series, spread
-from stepwatch.analysis.throughput import combined
+from stepwatch.analysis.throughput import Regimes, combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import SLEEP_S, Floats, Run, numbers_of
 from stepwatch.settings import Origin

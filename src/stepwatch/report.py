@@ -60,6 +60,8 @@ class Report:
     """The runs were found in a directory: a table of them comes first."""
     unstarted: tuple[Run, ...] = ()
     """Runs among the others that never came to an iteration; numbered after them."""
+    understood: Understood | None = None
+    """How the lines were read, where an example describes them."""
     inputs: tuple[str, ...] = ()
     """What was handed in, as it may be shown: names and relative paths, never an absolute one."""
     notices: tuple[Notice, ...] = ()
@@ -72,12 +74,6 @@ class Report:
     @property
     def analyses(self) -> tuple[Analysis, ...]:
         return tuple(run.analysis for run in self.runs)
-
-    @property
-    def understood(self) -> Understood | None:
-        """How the lines were read, where an example describes them."""
-        described = (run.analysis.run.understood for run in self.runs)
-        return next((understood for understood in described if understood is not None), None)
 
     @property
     def longest(self) -> int:

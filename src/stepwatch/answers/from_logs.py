@@ -262,7 +262,8 @@ def explain_runs(
         facts = {"count": len(runs)}
         text = Message("The log holds {count:n} runs; each is explained separately, with its own normal time.", facts)
         remarks.append(Finding("several_runs", NOTICE, text))
-    remarks += _contradictions(runs, known)
+    if known.user or known.config:
+        remarks += _contradictions(runs, known)
     for run in unstarted:
         name = run.source or "-"
         text = Message("“{name:word}” has a header but no iteration yet.", {"name": name})
@@ -292,7 +293,8 @@ def explain_runs(
                 ends_s = Interval(*(written_s + end for end in (left_s.low, left_s.mid, left_s.high)))
         fine = tuple(passed(analysis)) if len(run.iterations) else ()
         explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict, fine=fine, ends_s=ends_s))
-    return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks))
+    understood = next((run.understood for run in started if run.understood is not None), None)
+    return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks), understood=understood)
 
 
 def _contradictions(runs: Sequence[Run], known: Known) -> Iterator[Finding]:

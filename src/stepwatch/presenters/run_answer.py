@@ -68,7 +68,7 @@ def report_document(
 
     `brief` leaves out what no first screen shows.
     """
-    chosen = report.longest
+    chosen = report.longest if len(report.runs) > 1 else 0
     title = Message("Report on a training run")
     names = report.inputs or tuple(dict.fromkeys(a.run.source for a in report.analyses))
     about = names[0] if len(names) == 1 and names[0] not in ("", "-") else None
@@ -78,7 +78,7 @@ def report_document(
         *(_unread(report.analyses) if with_lines else ()),
     )
     understood = understood_blocks(report.understood) if report.understood is not None else ()
-    if report.count == 1 and not report.directory:
+    if len(report.runs) == 1 and not (report.unstarted or report.directory):
         blocks, parts = _run(report, report.runs[0], full=full, brief=brief)
         return doc.Document(title, (*understood, *blocks), (*parts, *end), about=about)
     title = Message("Which runs have a problem")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LogLine(NamedTuple):
 
 
 Excerpts = Mapping[int, tuple[LogLine, ...]]
-"""What the log says around some of the iterations, by their rows."""
+"""What the log says around some of the iterations, by their rows; read again where it is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class RunReport:
     """What was checked and needs no attention."""
     ends_s: Interval | None = None
     """When a run that goes on reaches its last iteration, by the clock (seconds since 1970)."""
-    excerpts: Excerpts = field(default_factory=dict)
+    excerpts: Callable[[], Excerpts] = dict
     """Around the slow iterations and the end of a run that broke off; empty where the log is no text."""
 
 

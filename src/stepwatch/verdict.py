@@ -109,6 +109,7 @@ def judge(
     fault = cause_of_end(analysis.run) if analysis.run.faults else None
     evidence = Evidence(analysis, advice, now_s, followed, ended, fault)
     codes, run = {finding.code for finding in analysis.findings}, analysis.run
+    beside_steps_s = sum(analysis.goodput.parts_s[part] for part in ("eval", "checkpoint", "compile"))
     # The gravest first, with what must be there: a finding, or something else that shows it.
     rules: tuple[tuple[Callable[[Evidence], Verdict | None], object], ...] = (
         (crashed, fault is not None and fault.kind is not FaultKind.INTERRUPTED),
@@ -121,7 +122,7 @@ def judge(
         (slow, analysis.machine is not None or codes & {"slower_than_expected", "low_mfu"}),
         (slowing, codes & {"regime_change", "drift"}),
         (unsteady, codes & {"regime_change", "uneven_steps"}),
-        (overhead, True),
+        (overhead, analysis.phases.periods or beside_steps_s > OVERHEAD_SHARE * analysis.goodput.wall_s),
         (doubtful, codes & {"impossible_figure", "few_iterations"}),
         (healthy, True),
     )

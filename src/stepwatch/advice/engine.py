@@ -117,7 +117,7 @@ def advice_on_case(case: Case) -> AdviceList:
         chosen=tuple(chosen),
         change=change if case.levers is None else {name: each for one in kept for name, each in one.stated.items()},
         before=case.before,
-        after=case.simulated(case.changed(new, effect)),
+        after=case.simulated(case.changed(new, effect)) if kept else case.before,
         saves_s=saved,
         vram_before=case.vram_bytes({}) if case.workload is not None else None,
         vram_after=case.vram_bytes(new) if case.workload is not None else None,
@@ -225,7 +225,7 @@ def _missing(case: Case) -> Iterator[Message]:
         )
         if compile_gain_is_open(case):
             yield text
-    if not case.settings.count("eval_interval") and a.evaluations_done:
+    if not case.settings.count("eval_interval") and a.phases.evaluations:
         yield Message("It is unknown how often the run evaluates: add --set eval_interval=…")
     if a.forecast.max_iters is None:
         yield Message(
@@ -274,7 +274,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
     if interval and "eval_interval" not in settings:
         settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))
     if a.run.traits.has_nanogpt_settings:
-        if "always_save_checkpoint" not in settings and len(a.run.checkpoints) < a.evaluations_done - 1:
+        if "always_save_checkpoint" not in settings and len(a.run.checkpoints) < a.phases.evaluations - 1:
             settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"always_save_checkpoint": False}))
         assumed = {name: NANOGPT_DEFAULTS[name] for name in ("eval_iters", "always_save_checkpoint", "log_interval")}
         settings = Settings.of(Origin.FORMAT_DEFAULT, assumed).overridden_by(settings)
@@ -293,7 +293,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
     case = Case(
         settings=settings,
         prices=_prices(a),
-        loop=_loop(a),
+        loop=_loop(a)._replace(lost_s=Interval.exactly(lost_s)),
         measured=frozenset(name.removesuffix("_s") for name, how in a.costs.how.items() if how == MEASURED),
         gpu=gpu,
         workload=workload,
@@ -304,7 +304,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         levers=None if a.run.traits.has_nanogpt_settings else a.run.traits.levers,
         windows=windows,
     )
-    return replace(case, loop=case.changed({}))
+    return replace(case, loop=case.changed({})) if case.settings.number("mtbf_hours") else case
 
 
 def _prices(a: Analysis) -> Prices:
@@ -317,7 +317,7 @@ def _prices(a: Analysis) -> Prices:
         step = Interval(usual * max(1 - down, 0.0), usual, usual * (1 + up))
 
     # A typical evaluation is not the mean of all: the sum of the parts is the time that the run took.
-    prices = ((costs.eval_s, a.evaluations_done), (costs.checkpoint_s, a.checkpoints_done))
+    prices = ((costs.eval_s, a.phases.evaluations), (costs.checkpoint_s, a.phases.checkpoints))
     typical = sum(price.mid * count for price, count in prices if price is not None)
     spent = goodput.parts_s["eval"] + goodput.parts_s["checkpoint"]
     mean = spent / typical if spent > 0 and typical > 0 else 1.0
@@ -333,13 +333,13 @@ def _prices(a: Analysis) -> Prices:
 
 def _loop(a: Analysis) -> Loop:
     """The whole run: what is in the log and, where its length is known, what is still to come."""
-    f, done = a.forecast, a.evaluations_done
+    f, done = a.forecast, a.phases.evaluations
     first = 1 if a.phases.first_evaluates and done and not a.phases.first_saves else 0
     ahead = max((f.max_iters or 0) - f.last_iteration, 0) if not f.done else 0
     evaluations = done + f.evals_ahead
     later = evaluations - first
-    saves = [a.checkpoints_done + f.saves_ahead * share for share in SAVES_AHEAD]
-    if a.checkpoints_done >= done - first or not f.saves_ahead:  # all of them so far, or none to come
+    saves = [a.phases.checkpoints + f.saves_ahead * share for share in SAVES_AHEAD]
+    if a.phases.checkpoints >= done - first or not f.saves_ahead:  # all of them so far, or none to come
         saves = [saves[1]] * 3
     share = Interval(*(min(count / later, 1.0) for count in saves)) if later > 0 else NOTHING
     loop = Loop(a.goodput.iterations + ahead, evaluations, never=first, share=share)

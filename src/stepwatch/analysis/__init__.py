@@ -12,7 +12,7 @@ from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
 from stepwatch.analysis.goodput import DATA, Goodput, Split, find_goodput, split_rows, with_outside
-from stepwatch.analysis.phases import AVERAGES, Phase, Phases, find_phases
+from stepwatch.analysis.phases import Phase, Phases, find_phases
 from stepwatch.analysis.statistics import chosen, nine_in_ten
 from stepwatch.analysis.throughput import (
     Regimes,
@@ -93,29 +93,8 @@ class Analysis:
 
     def _without(self, part: str) -> bool:
         """Whether the log shows that there was no evaluation, or no checkpoint."""
-        done = self.evaluations_done if part == "eval" else self.checkpoints_done
+        done = self.phases.evaluations if part == "eval" else self.phases.checkpoints
         return not done and findings.shows_events(self.run)
-
-    @property
-    def evaluations_done(self) -> int:
-        """In the logged span, those of unlogged iterations included."""
-        phases = self.phases
-        if "eval" not in self.run.holds:
-            return len(self.run.evaluations)
-        logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
-        done = logged + phases.unlogged_evals.total + (phases.trailing is not None) + phases.first_evaluates
-        # Where each mean has one in it, none of them can be separated.
-        return done or (len(self.run.evaluations) if self.run.timing in AVERAGES else 0)
-
-    @property
-    def checkpoints_done(self) -> int:
-        phases, saves = self.phases, self.run.checkpoints
-        if "checkpoint" not in self.run.holds:
-            return len(saves)
-        logged = int(phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
-        last = phases.trailing is not None and any(save.at == phases.trailing for save in saves)
-        done = logged + phases.unlogged_saves + last + phases.first_saves
-        return done or (len(saves) if self.run.timing in AVERAGES else 0)
 
     @property
     def data_share(self) -> float | None:

@@ -11,7 +11,7 @@ from stepwatch.analysis.costs import MODELLED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.findings import NOTICE, Finding
 from stepwatch.analysis.forecast import Forecast
 from stepwatch.analysis.goodput import PARTS, Goodput, Split
-from stepwatch.analysis.phases import Phases
+from stepwatch.analysis.phases import AVERAGES, Phases
 from stepwatch.analysis.throughput import Regimes, find_throughput
 from stepwatch.errors import NoIterations
 from stepwatch.estimator.simulate import whole_run
@@ -64,6 +64,8 @@ def before_the_first(run: Run, expected: Estimate | None, gpu: Gpu | None, gpu_o
         covers=nothing.astype(np.int64),
         artefact=nothing.astype(bool),
         eval_interval=run.settings.count("eval_interval"),
+        evaluations=len(run.evaluations) if run.timing in AVERAGES or "eval" not in run.holds else 0,
+        checkpoints=len(run.checkpoints) if run.timing in AVERAGES or "checkpoint" not in run.holds else 0,
     )
     goodput = Goodput(wall_s=0.0, interval_s=none, parts_s=dict.fromkeys(PARTS, 0.0), iterations=0, by_clock=False)
     return Analysis(

@@ -746,7 +746,7 @@ def passed(a: Analysis) -> Iterator[Message]:
     if rows >= LEAST_SPREAD_ROWS and single and not codes & {"stall", "sleep", "periodic_slowness", "late_data"}:
         yield Message("no stalls")
     between = parts["eval"] + parts["checkpoint"]
-    if a.evaluations_done and 0 < between < SMALL_SHARE * (between + a.goodput.steps_s):
+    if a.phases.evaluations and 0 < between < SMALL_SHARE * (between + a.goodput.steps_s):
         yield Message("little time in evaluations and checkpoints")
     loss = a.run.iterations.loss  # nan is what was not printed
     if np.isfinite(loss).any() and not np.isinf(loss).any():

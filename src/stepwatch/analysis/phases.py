@@ -55,13 +55,8 @@ class Phase(IntEnum):
 PHASE_NAMES = ("step", "eval", "eval+checkpoint", "checkpoint", "first", "stall")
 
 
-class Certainty(IntEnum):
-    SEEN = 0
-    DEDUCED = 1
-    GUESSED = 2
-
-
 CERTAINTY_NAMES = ("seen", "deduced", "guessed")
+_SEEN, _DEDUCED, _GUESSED = range(3)
 _NONE = np.zeros(0, np.int64)
 
 
@@ -125,6 +120,9 @@ class Phases:
     first_saves: bool = False
     unlogged_evals: Unlogged = field(default_factory=Unlogged)
     unlogged_saves: int = 0
+    evaluations: int = 0
+    """In the logged span, those of unlogged iterations included."""
+    checkpoints: int = 0
     trailing: int | None = None
     """The iteration of an evaluation after the last logged row, when the log ends with it."""
     periods: tuple[Period, ...] = ()
@@ -164,7 +162,7 @@ def find_phases(run: Run) -> Phases:
     covers = _covers(run, apart) if run.timing in AVERAGES else np.broadcast_to(np.int64(1), count)
     phases = Phases(
         phase=np.zeros(count, np.int8),
-        certainty=np.full(count, Certainty.DEDUCED, np.int8),
+        certainty=np.full(count, _DEDUCED, np.int8),
         covers=covers,
         artefact=np.zeros(count, bool),
         digit_s=last_digit_s(run, covers) if run.traits.rounds_times else PRINTED_STEP_S,
@@ -185,14 +183,26 @@ def find_phases(run: Run) -> Phases:
 
     first_evaluates, first_saves = _first_holds(run, phases, interval)
     if phases.first is not None:
-        phases.phase[phases.first], phases.certainty[phases.first] = Phase.FIRST, Certainty.SEEN
+        phases.phase[phases.first], phases.certainty[phases.first] = Phase.FIRST, _SEEN
     if run.span is not None:  # a recorder timed the step alone, whatever it was doing
-        phases.certainty[:] = Certainty.SEEN
+        phases.certainty[:] = _SEEN
     found = bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     unlogged, trailing = _unlogged(run, interval, apart, found or not inferred)
     saves = unlogged.among(numbers_of(run.checkpoints)) if unlogged.total else _NONE
+    evaluations, checkpoints = len(run.evaluations), len(run.checkpoints)
+    others = run.timing in AVERAGES  # where each mean has one in it, none of them can be separated
+    if "eval" in run.holds:
+        logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
+        done = logged + unlogged.total + (trailing is not None) + first_evaluates
+        evaluations = done or (evaluations if others else 0)
+    if "checkpoint" in run.holds:
+        last = trailing is not None and any(save.at == trailing for save in run.checkpoints)
+        logged = int(phases.of(Phase.EVAL_CHECKPOINT, Phase.CHECKPOINT).sum())
+        checkpoints = logged + int(saves.sum()) + last + first_saves or (checkpoints if others else 0)
     return replace(
         phases,
+        evaluations=evaluations,
+        checkpoints=checkpoints,
         eval_interval=interval,
         eval_interval_inferred=inferred,
         first_evaluates=first_evaluates,
@@ -303,7 +313,7 @@ def _mark_events(run: Run, phases: Phases) -> None:
     phases.phase[evaluated] = Phase.EVAL
     phases.phase[saved] = Phase.CHECKPOINT
     phases.phase[evaluated & saved] = Phase.EVAL_CHECKPOINT
-    phases.certainty[evaluated | saved] = Certainty.SEEN
+    phases.certainty[evaluated | saved] = _SEEN
 
 
 def _rows_of(run: Run, events: Sequence[Evaluation] | Sequence[Checkpoint], *, by_number: bool = False) -> Mask:
@@ -383,7 +393,7 @@ def _mark_silent_evaluations(run: Run, phases: Phases, spikes: Mask, interval: i
         rows = rows[baseline.ratio(run.iterations, rows) - 1 > 0.5 * median(excess)]
     saves = run.settings.flag("always_save_checkpoint") is True and not run.checkpoints
     phases.phase[rows] = Phase.EVAL_CHECKPOINT if saves else Phase.EVAL
-    phases.certainty[rows] = Certainty.GUESSED if inferred and len(rows) < 2 else Certainty.DEDUCED
+    phases.certainty[rows] = _GUESSED if inferred and len(rows) < 2 else _DEDUCED
     return len(rows) > 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,7 +123,7 @@ def explain(request: ExplainRequest) -> Report:
     command = "stepwatch explain" + (f" --like {quoted(request.like)}" if request.like is not None else "")
     return replace(
         report,
-        runs=tuple(replace(run, excerpts=excerpts_of(run.analysis, found.source)) for run in report.runs),
+        runs=tuple(replace(run, excerpts=partial(excerpts_of, run.analysis, found.source)) for run in report.runs),
         inputs=tuple(map(shown, request.logs)),
         directory=request.run is None and bool(directories),
         command=command + (f" --run {request.run}" if request.run is not None else ""),

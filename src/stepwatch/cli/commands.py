@@ -23,13 +23,34 @@ from stepwatch.presenters import Typed, View, render, text_of
 from stepwatch.settings import KINDS
 
 if TYPE_CHECKING:
-    from stepwatch.options import Option as Row
     from stepwatch.presenters import Answer
 
 
 def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> list[Option]:
     """The options that the table gives to a command; --format with its short forms, and -o, where it has an answer."""
-    options = [_option(OPTIONS[name], command) for name in COMMAND_LINE[command]]
+    options = []
+    for row in map(OPTIONS.__getitem__, COMMAND_LINE[command]):
+        names = [row.flag or "--" + row.name.replace("_", "-"), row.name]
+        text = row.help[command] if isinstance(row.help, Mapping) else row.help
+        assert text is not None, f"{row.name} is no option of the command line"
+        if row.kind is bool:
+            options.append(Option(names, is_flag=True, help=text))
+            continue
+        kind: click.Choice[str] | click.IntRange | None = click.Choice(row.choices) if row.choices else None
+        for_each_run = command == "compare" and row.for_each_run
+        if row.kind is int and not for_each_run:
+            kind = click.IntRange(1, row.most)
+        option = Option(
+            names,
+            type=kind,
+            metavar=row.metavar,
+            multiple=row.repeated or for_each_run,
+            default=row.default,
+            show_default=False,
+            callback=(lambda _, __, value: value or language_from_environment()) if row.name == "lang" else None,
+            help=text,
+        )
+        options.append(option)
     if charts:
         text = Message("The chart that --format png draws (default: {name:word}).", {"name": charts[0]})
         options.append(Option(["--chart"], type=click.Choice(charts), help=text))
@@ -49,28 +70,6 @@ def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> list[
             )
         )
     return options
-
-
-def _option(row: Row, command: str) -> Option:
-    names = [row.flag or "--" + row.name.replace("_", "-"), row.name]
-    text = row.help[command] if isinstance(row.help, Mapping) else row.help
-    assert text is not None, f"{row.name} is no option of the command line"
-    if row.kind is bool:
-        return Option(names, is_flag=True, help=text)
-    kind: click.Choice[str] | click.IntRange | None = click.Choice(row.choices) if row.choices else None
-    for_each_run = command == "compare" and row.for_each_run
-    if row.kind is int and not for_each_run:
-        kind = click.IntRange(1, row.most)
-    return Option(
-        names,
-        type=kind,
-        metavar=row.metavar,
-        multiple=row.repeated or for_each_run,
-        default=row.default,
-        show_default=False,
-        callback=(lambda _, __, value: value or language_from_environment()) if row.name == "lang" else None,
-        help=text,
-    )
 
 
 @contextmanager

@@ -164,7 +164,7 @@ def find_gpu(name: str, *, vram_bytes: float | None = None, sm_count: int | None
     for attempt in (label, by_memory) if len(name) <= _LONGEST_NAME else ():
         fitting = [card for card in _cards() if attempt.key in card.keys and card.fits(attempt)]
         if fitting:
-            gpu = _choose(fitting, vram_bytes, sm_count)
+            gpu = fitting[0].gpu if len(fitting) == 1 else _choose(fitting, vram_bytes, sm_count)
             memory = vram_bytes or (attempt.memory_gb or 0) * GIB
             # Unified memory is as large as the buyer chose: known only when it was said.
             return replace(gpu, vram_bytes=float(memory)) if gpu.vram_bytes is None and 0 < memory < inf else gpu

@@ -217,7 +217,8 @@ def _points(a: Analysis) -> doc.Points | None:
     for mark, phases in sentences.MARKS.items():
         rows = a.phases.of(*phases)
         enough = 20_000  # for the middle of each column, and more than there are places
-        marks[mark] = every_nth(rows, max(1, int(np.count_nonzero(rows)) // enough))
+        count = int(np.count_nonzero(rows))
+        marks[mark] = np.flatnonzero(rows) if count <= enough else every_nth(rows, count // enough)
     return doc.Points(number=a.run.iterations.number, time_s=times, marks=marks, legend=LEGEND)
 
 

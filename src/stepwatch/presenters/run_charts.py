@@ -55,7 +55,7 @@ def plot(chart: Chart, language: str) -> Plot | None:
     if isinstance(shown, AdviceList):
         return changes(shown, language)
     if name == "times":
-        return times(shown.analysis, language, MOST_POINTS // chart.sharing, shown.excerpts)
+        return times(shown.analysis, language, MOST_POINTS // chart.sharing, shown.excerpts())
     if name == "changes":
         return changes(shown.advice, language)
     drawn = {"anatomy": anatomy, "throughput": throughput, "parts": parts, "forecast": forecast, "machine": machine}

@@ -100,8 +100,8 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
     if share_of(a, "data") >= SMALLEST_SHOWN:
         priced.append(("data", "data", costs.data_s, a.goodput.iterations))
     if separable(a):
-        priced.append(("eval", "eval", costs.eval_s, a.evaluations_done))
-        priced.append(("checkpoint", "checkpoint", costs.checkpoint_s, a.checkpoints_done))
+        priced.append(("eval", "eval", costs.eval_s, a.phases.evaluations))
+        priced.append(("checkpoint", "checkpoint", costs.checkpoint_s, a.phases.checkpoints))
     priced.append(("compile", "warm-up" if warm_up else "compile", costs.compile_s, 1))
     rows = []
     for part, name, cost, times in priced:
@@ -130,7 +130,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
             part="pair",
             cost=time(costs.pair_s),
             how=HOW["measured"],
-            count=a.checkpoints_done,
+            count=a.phases.checkpoints,
             seconds=parts_s["eval"] + parts_s["checkpoint"],
             share=share_of(a, "eval", "checkpoint"),
         )
@@ -140,7 +140,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         seen = HOW["measured"]
         rows.append(PartRow(part=START, cost=time(start_s), how=seen, count=1, seconds=start_s, share=share))
     stalled = a.phases.of(Phase.STALL)
-    slow = "regular" if a.phases.regular[stalled].all() else "stall"
+    slow = "stall" if stalled.any() and not a.phases.regular[stalled].all() else "regular"
     for part, name, times in (("stall", slow, int(stalled.sum())), ("unexplained", "unexplained", 0)):
         lost, share = parts_s[part], share_of(a, part)
         if share >= SMALLEST_SHOWN:
@@ -310,7 +310,7 @@ def forecast_notes(a: Analysis) -> Iterator[Message]:
         return  # a finding says that evaluations are left out
     if f.assumed_no_evals:
         yield Message("The log does not show how often the run evaluates, so the range is wide.")
-    elif f.remaining_s is None and a.evaluations_done:
+    elif f.remaining_s is None and a.phases.evaluations:
         yield Message("They include the evaluations, as often as in this log.")
     elif f.evals_ahead:
         ahead, facts = f.evals_ahead, {"count": f.evals_ahead}

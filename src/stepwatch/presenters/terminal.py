@@ -202,8 +202,16 @@ class TerminalWriter:
                 removed = "-" if block.language == "diff" else None
                 return [[("  " + line, "red" if line[:1] == removed else "green")] for line in block.text.splitlines()]
             case doc.Command():
-                why = [block.why] if block.why is not None else []
-                return [*(self._paragraph(why, "dim") if why else []), *self._command(block.arguments)]
+                why = self._paragraph([block.why], "dim") if block.why is not None else []
+                pieces = [block.arguments[0]]  # on one line where it fits; else continued as a shell reads it
+                for argument in block.arguments[1:]:
+                    # cmd.exe has no sign for it
+                    if len(pieces[-1]) + len(argument) + 6 > self.width and sys.platform != "win32":
+                        pieces[-1] += " \\"
+                        pieces.append("  " + argument)
+                    else:
+                        pieces[-1] += " " + argument
+                return [*why, *([("  " + piece, "bold green")] for piece in pieces)]
             case doc.Quoted():
                 return [
                     line
@@ -246,17 +254,6 @@ class TerminalWriter:
             return self._paragraph(messages, _STYLES.get(text.kind, ""))
         mark, style = _MARKS[text.kind or "info"]
         return self._labelled(mark, say_all(messages, self.language), 2, style)
-
-    def _command(self, arguments: tuple[str, ...]) -> list[Line]:
-        """On one line where it fits; else continued as a shell reads it."""
-        lines = [arguments[0]]
-        for argument in arguments[1:]:
-            if len(lines[-1]) + len(argument) + 6 > self.width and sys.platform != "win32":  # cmd.exe has no such sign
-                lines[-1] += " \\"
-                lines.append("  " + argument)
-            else:
-                lines[-1] += " " + argument
-        return [[("  " + line, "bold green")] for line in lines]
 
     def _table(self, table: doc.Table, chosen: tuple[int, ...] | None = None) -> list[Line]:
         if not table.rows:

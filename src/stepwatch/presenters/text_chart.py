@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -55,8 +55,17 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
     left, right = max(free // 2, 1), max(free - free // 2, 1)
     axis = f"{'':{margin}}└ {ends[0]} {'─' * left} {name} {'─' * right} {ends[1]}"
     present = {STEP, *(mark for mark, *_ in cells)}
-    legend = ((mark, say(meaning, language)) for mark, meaning in points.legend.items() if mark in present)
-    return [*lines, [(cut(axis, width), "dim")], *_legend(legend, width)]
+    lines.append([(cut(axis, width), "dim")])
+    begun = len(lines)  # in as many lines as the legend needs: none of its entries is cut
+    for mark, meaning in ((mark, say(meaning, language)) for mark, meaning in points.legend.items() if mark in present):
+        first, *others = wrapped(meaning, width - 4)
+        if len(lines) > begun and cell_width(plain(lines[-1])) + 5 + cell_width(meaning) <= width:
+            lines[-1].append(("   ", ""))
+        else:
+            lines.append([("  ", "")])
+        lines[-1] += [(mark, MARK_STYLES.get(mark, "")), (" " + first, "dim")]
+        lines += ([("    " + other, "dim")] for other in others)
+    return lines
 
 
 def _cells(points: Points, columns: int) -> list[_Cell]:
@@ -97,20 +106,6 @@ def _rows(cells: Sequence[_Cell], height: int) -> list[tuple[float, float]]:
         step = max(high - low, _APART) / shared
         rows += [(low + step * place, low + step * (place + 1)) for place in range(shared)]
     return rows
-
-
-def _legend(entries: Iterable[tuple[str, str]], width: int) -> list[Line]:
-    """In as many lines as the entries need: none of them is cut."""
-    lines: list[Line] = []
-    for mark, meaning in entries:
-        first, *others = wrapped(meaning, width - 4)
-        if lines and cell_width(plain(lines[-1])) + 5 + cell_width(meaning) <= width:
-            lines[-1].append(("   ", ""))
-        else:
-            lines.append([("  ", "")])
-        lines[-1] += [(mark, MARK_STYLES.get(mark, "")), (" " + first, "dim")]
-        lines += ([("    " + other, "dim")] for other in others)
-    return lines
 
 
 # --- where the time went ----------------------------------------------------------------------------------------

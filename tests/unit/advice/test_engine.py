@@ -300,7 +300,7 @@ def test_of_the_checkpoints_still_to_come_half_to_one_and_a_half_times_as_many_c
     case = on_log(replace(LARGE, kept=0.5)).case
     assert a.forecast.saves_ahead > 0
     later = case.loop.evaluations - case.loop.never
-    expected = [(a.checkpoints_done + a.forecast.saves_ahead * part) / later for part in (0.5, 1.0, 1.4)]
+    expected = [(a.phases.checkpoints + a.forecast.saves_ahead * part) / later for part in (0.5, 1.0, 1.4)]
     share = case.loop.share
     assert (share.low, share.mid, share.high) == pytest.approx(expected)
 

@@ -641,7 +641,7 @@ def test_a_mean_of_the_whole_run_shows_none_of_its_evaluations() -> None:
         text += f"{epoch},,{100 * epoch + 99},,2.4\n{epoch},{50 + epoch},{100 * epoch + 99},,\n"
     a = analysed(text)
     assert not a.phases.of(Phase.EVAL).any()
-    assert (a.costs.eval_s, a.evaluations_done) == (None, 4)
+    assert (a.costs.eval_s, a.phases.evaluations) == (None, 4)
 
 
 def test_levels_that_are_joined_are_compared_anew() -> None:

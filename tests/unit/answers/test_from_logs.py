@@ -79,38 +79,38 @@ def test_each_slow_iteration_has_its_own_lines(truth: Truth) -> None:
     text = a_log(truth)
     (run,) = explained(text).runs
     slow = np.flatnonzero(run.analysis.phases.phase != Phase.STEP).tolist()
-    assert sorted(run.excerpts) == slow
+    assert sorted(run.excerpts()) == slow
     numbers = run.analysis.run.iterations.number
-    for row, lines in run.excerpts.items():
+    for row, lines in run.excerpts().items():
         assert any(f"iter {numbers[row]}:" in line.text for line in lines)
     logged = text.split("\n")
-    assert all(logged[number - 1] == line for number, line in lines_of(run.excerpts))
+    assert all(logged[number - 1] == line for number, line in lines_of(run.excerpts()))
 
 
 def test_the_evaluation_of_an_iteration_is_among_its_lines() -> None:
     (run,) = explained(a_log(PLAIN)).runs
     row = int(np.flatnonzero(run.analysis.run.iterations.number == 1000)[0])
-    assert any(line.text.startswith("step 1000: train loss") for line in run.excerpts[row])
+    assert any(line.text.startswith("step 1000: train loss") for line in run.excerpts()[row])
 
 
 def test_a_run_that_broke_off_has_the_lines_of_its_end() -> None:
     text = a_log(replace(PLAIN, kept=0.4)) + "Traceback (most recent call last):\n  File x\nRuntimeError: CUDA error\n"
     (run,) = explained(text).runs
     last = len(run.analysis.run.iterations) - 1
-    assert any(line.text.startswith("Traceback") for line in run.excerpts[last])
+    assert any(line.text.startswith("Traceback") for line in run.excerpts()[last])
 
 
 def test_of_many_slow_iterations_the_first_and_the_slowest_are_kept() -> None:
     (run,) = explained(a_log(MANY)).runs
     times = run.analysis.run.iterations.time_s
-    assert len(run.excerpts) <= MOST_EXCERPTS < int((run.analysis.phases.phase != Phase.STEP).sum())
-    assert {0, int(times.argmax())} <= set(run.excerpts)
+    assert len(run.excerpts()) <= MOST_EXCERPTS < int((run.analysis.phases.phase != Phase.STEP).sum())
+    assert {0, int(times.argmax())} <= set(run.excerpts())
 
 
 def test_a_long_line_is_cut_and_the_rest_of_the_log_is_not_kept() -> None:
     text = a_log(PLAIN).replace("iter 1000:", "secret " * 1000 + "\niter 1000:")
     (run,) = explained(text).runs
-    kept = lines_of(run.excerpts)
+    kept = lines_of(run.excerpts())
     assert any("secret" in line for _, line in kept)
     assert max(len(line) for _, line in kept) <= 200
     assert len(kept) < len(text.split("\n")) / 3
@@ -119,4 +119,4 @@ def test_a_long_line_is_cut_and_the_rest_of_the_log_is_not_kept() -> None:
 def test_an_event_file_or_a_directory_has_none(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(a_log(PLAIN), encoding="utf-8")
     (tmp_path / "b.log").write_text(a_log(replace(PLAIN, seed=2)), encoding="utf-8")
-    assert [dict(run.excerpts) for run in explain(ExplainRequest(logs=(str(tmp_path),))).runs] == [{}, {}]
+    assert [dict(run.excerpts()) for run in explain(ExplainRequest(logs=(str(tmp_path),))).runs] == [{}, {}]

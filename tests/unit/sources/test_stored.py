@@ -80,7 +80,7 @@ def test_it_is_explained_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         report = explain(ExplainRequest(logs=(str(tmp_path / "train.log"),)))
         answers.append([render(report, form, "en", View(full=True)) for form in ("json", "terminal")])
         assert len(report.runs) == 2
-        assert report.runs[1].excerpts
+        assert report.runs[1].excerpts()
     assert answers[0] == answers[1]
 
 

@@ -303,8 +303,8 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
         values = found.values()
         if "loss" in values and not math.isfinite(values["loss"]):
             values["loss"] = math.inf  # nan is what was not printed
-        stamp = stamp_of(before + whole[: found.begin])
-        if stamp is not None:
+        ahead = before + whole[: found.begin]
+        if ahead and (stamp := stamp_of(ahead)) is not None:
             values["stamp_s"] = stamp
         columns = {name: np.array([value]) for name, value in values.items()}
         _add_rows(records, np.array([number]), np.array([seconds]), columns)
@@ -331,11 +331,12 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
 
 def _read_event(rest: str, prefix: str, number: int, records: Records) -> bool:
     """An evaluation, or a checkpoint."""
+    stamp_s = stamp_of(prefix) if prefix else None
     saving = _SAVING.match(rest)
     if saving:
         named = _SAVED_NUMBER.search(saving["body"])
         at = int(named["at"]) if named else None
-        records.events.append(Checkpoint(line=number, at=at, stamp_s=stamp_of(prefix)))
+        records.events.append(Checkpoint(line=number, at=at, stamp_s=stamp_s))
         return True
     found = _EVALUATION.match(rest)
     if found and not any(loss in found["body"] for loss in ("train loss", "val loss", "test loss")):
@@ -345,7 +346,7 @@ def _read_event(rest: str, prefix: str, number: int, records: Records) -> bool:
         return False
     train, val = _TRAIN_LOSS.search(found["body"]), _VAL_LOSS.search(found["body"])
     evaluation = Evaluation(
-        line=number, at=int(found["at"]), stamp_s=stamp_of(prefix), train_loss=float(train["value"]) if train else None,
+        line=number, at=int(found["at"]), stamp_s=stamp_s, train_loss=float(train["value"]) if train else None,
         val_loss=float(val["value"]) if val else None,
     )  # fmt: skip
     records.events.append(evaluation)

@@ -175,7 +175,7 @@ def test_one_slow_epoch_is_no_evaluation() -> None:
     lines = [f"Epoch {n}/20 | loss: 0.5 | time: {64 if n == 5 else 28}.5s" for n in range(1, 6)]
     (run,) = runs_of(*lines)
     a = analyse(run)
-    assert (a.evaluations_done, a.costs.eval_s) == (0, None)
+    assert (a.phases.evaluations, a.costs.eval_s) == (0, None)
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,7 @@ def test_the_mean_of_a_run_has_its_saves_in_it_and_shows_no_single_iteration(bar
     (run,) = read(from_text(saved + summary(111.9, 60) + "\n" + bar))
     analysis = analyse(run)
     assert analysis.goodput.wall_s == pytest.approx(111.9)
-    assert analysis.checkpoints_done == 1
+    assert analysis.phases.checkpoints == 1
     assert not {"invisible_checkpoints", "invisible_evaluations"} & {finding.code for finding in analysis.findings}
     assert "does not show single iterations" in judge(analysis).text.key
 

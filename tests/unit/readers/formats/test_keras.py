@@ -188,7 +188,7 @@ def test_a_validation_is_what_the_last_bar_has_beyond_the_one_before_it(drawn: s
     assert a.costs.step_s.mid == pytest.approx(0.05, rel=0.02)
     assert a.costs.eval_s is not None
     assert a.costs.eval_s.mid == pytest.approx(1.0, rel=0.02)
-    assert (a.evaluations_done, a.goodput.wall_s) == (6, pytest.approx(36, rel=0.01))
+    assert (a.phases.evaluations, a.goodput.wall_s) == (6, pytest.approx(36, rel=0.01))
     assert a.goodput.parts_s["eval"] == pytest.approx(6, rel=0.02)
 
 

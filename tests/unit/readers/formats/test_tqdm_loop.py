@@ -155,7 +155,7 @@ def test_evaluations_with_a_clock_are_taken_out_of_a_bar_of_the_epochs() -> None
         ]
     a = analyse(the_run(*lines))
     assert a.costs.step_s.mid == pytest.approx(1.0, rel=0.01)
-    assert (a.evaluations_done, a.goodput.parts_s["eval"]) == (4, pytest.approx(80))
+    assert (a.phases.evaluations, a.goodput.parts_s["eval"]) == (4, pytest.approx(80))
     assert a.goodput.wall_s == pytest.approx(480, rel=0.01)
 
 

@@ -36,7 +36,7 @@ def test_epochs(padded: bool) -> None:
     assert [event.at for event in run.evaluations] == list(range(1, 21))
     analysis = analyse(run)
     assert analysis.goodput.wall_s == pytest.approx(1000)
-    assert analysis.evaluations_done == 20
+    assert analysis.phases.evaluations == 20
     assert any(finding.code == "epochs" for finding in analysis.findings)
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from stepwatch.errors import Notice
     from stepwatch.estimator.plan import Plan
     from stepwatch.messages import Message
-    from stepwatch.run import Run, Understood
+    from stepwatch.run import Run
+    from stepwatch.run.more import Understood
     from stepwatch.units import Interval
     from stepwatch.verdict import Verdict
 

@@ -459,7 +459,7 @@ def unsteady(evidence: Evidence) -> Verdict | None:
 def overhead(evidence: Evidence) -> Verdict | None:
     a, parts = evidence.analysis, evidence.analysis.goodput.parts_s
     between = parts["eval"] + parts["checkpoint"]
-    if a.evaluations_done == a.phases.first_evaluates and a.costs.how.get("compile_s") == NOT_SEPARABLE:
+    if a.phases.evaluations == a.phases.first_evaluates and a.costs.how.get("compile_s") == NOT_SEPARABLE:
         between = parts["checkpoint"]  # the only evaluation may as well be compilation
     wall_s = a.goodput.wall_s
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s

@@ -39,7 +39,7 @@ from stepwatch.platforms import quoted
 from stepwatch.readers import read_all
 from stepwatch.readers.formats import FORMATS
 from stepwatch.report import Excerpts, LogLine, Report, RunReport
-from stepwatch.run import Run, Understood, column_of
+from stepwatch.run import Run, column_of
 from stepwatch.settings import Origin, Settings, Value, parse_assignment
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, samples_of_log
 from stepwatch.sources.directories import is_collection
@@ -48,6 +48,7 @@ from stepwatch.verdict import ENDED, judge
 
 if TYPE_CHECKING:
     from stepwatch.analysis.comparison import Comparison
+    from stepwatch.run.more import Understood
 
 
 ON_WINDOWS = sys.platform == "win32"

@@ -21,7 +21,6 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_sentences as sentences
 from stepwatch.presenters.document import UNKNOWN, count, sections, texts, time, word
 from stepwatch.presenters.run_sentences import BADGES, PART_NAMES, share_text, verdict_headline
-from stepwatch.run import ReadLine, Understood
 from stepwatch.settings import Origin
 from stepwatch.verdict import Status
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
     from stepwatch.presenters import Typed
     from stepwatch.report import Report, RunReport
+    from stepwatch.run.more import ReadLine, Understood
 
 
 MOST_OPEN_RUNS = 4

@@ -11,7 +11,7 @@ from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.analysis.ranks import ranks_json
 from stepwatch.analysis.recorded import parts_of_steps
 from stepwatch.i18n import clean
-from stepwatch.run import Understood
+from stepwatch.run.more import Understood
 from stepwatch.settings import PRIVATE
 from stepwatch.units import TERA, interval_json, plain_json
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,9 @@ from stepwatch.run import (
     Fault,
     FaultKind,
     Floats,
-    Inside,
     Ints,
     Iterations,
     OneKind,
-    Rank,
     Run,
     Timing,
     Unread,
@@ -39,6 +37,9 @@ from stepwatch.run import (
 )
 from stepwatch.settings import KINDS, Origin, Settings, Value
 from stepwatch.units import HOUR_S
+
+if TYPE_CHECKING:
+    from stepwatch.run.more import Rank
 
 _ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
 
@@ -283,7 +284,8 @@ def _admitted(run: Run) -> Run:
         span = None
     if inside is not None:
         strange = [~(bounds.EVENT_S.mask(column) | np.isnan(column)) for column in inside]
-        inside = Inside(*(np.where(out, np.nan, c) if out.any() else c for out, c in zip(strange, inside, strict=True)))
+        known = (np.where(out, np.nan, c) if out.any() else c for out, c in zip(strange, inside, strict=True))
+        inside = type(inside)(*known)
     return replace(
         run,
         saved_params=within(bounds.SETTINGS["n_params"], run.saved_params),
@@ -426,6 +428,8 @@ def _own_rank(run: Run) -> tuple[Rank, ...]:
         return ()
     rows = run.iterations
     wait = run.inside.wait_s if run.inside is not None else np.full(len(rows), np.nan)
+    from stepwatch.run.more import Rank
+
     return (Rank(run.rank, run.span.started_s, rows.number, rows.time_s, wait),)
 
 

@@ -18,7 +18,8 @@ from stepwatch.readers.assemble import assemble, starts_of_runs
 from stepwatch.readers.reading import SNIFFED_BYTES
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.faults import FAULT_LETTERS
-from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Fault, Inside, Iterations, Run
+from stepwatch.run import COLUMNS, Checkpoint, Evaluation, Event, Fact, Fault, Iterations, Run
+from stepwatch.run.more import Inside
 from stepwatch.settings import Origin, Settings
 from stepwatch.sources import Source
 

@@ -51,11 +51,10 @@ from stepwatch.run import (
     Floats,
     Ints,
     Iterations,
-    ReadLine,
     Run,
     Timing,
-    Understood,
 )
+from stepwatch.run.more import ReadLine, Understood
 from stepwatch.units import DAY_S
 
 NAME = "like"

@@ -19,7 +19,8 @@ import numpy as np
 from stepwatch.readers.formats.like_claims import Claim
 from stepwatch.readers.formats.running import WHOLE_SECONDS, Clock, median, step_times
 from stepwatch.readers.records import LARGEST_KEPT, Records
-from stepwatch.run import Checkpoint, Evaluation, Floats, Ints, Iterations, TimeMeaning
+from stepwatch.run import Checkpoint, Evaluation, Floats, Ints, Iterations
+from stepwatch.run.more import TimeMeaning
 from stepwatch.units import DAY_S, MILLI
 
 _NEAR = 1.25  # two figures of the same thing, one with pauses and one without

@@ -11,7 +11,8 @@ import numpy as np
 
 from stepwatch.readers.formats.running import at_lines, median
 from stepwatch.readers.records import DEVICES, INSIDE, WORK, Kinds, Records
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Inside, Run, Span
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Run
+from stepwatch.run.more import Inside, Span
 from stepwatch.settings import Origin, Settings
 from stepwatch.units import TERA
 

@@ -56,10 +56,6 @@ class Interval:
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2
-
 
 def interval_json(interval: Interval | None) -> dict[str, float] | None:
     if interval is None:

@@ -257,7 +257,8 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
             doubts.append("short steps")
             up += 0.06 * unlogged_share
     share = (parts["step"] + parts.get(DATA, 0.0)) / wall if wall > 0 else 1.0
-    relative = (costs.step_s.half_width / costs.step_s.mid if costs.step_s.mid > 0 else 1.0) * share
+    step = costs.step_s
+    relative = ((step.high - step.low) / 2 / step.mid if step.mid > 0 else 1.0) * share
     interval = Interval.exactly(wall).widened(down=relative + down * share, up=relative + up * share)
     imputed, cost = phases.unlogged_evals.total + (phases.trailing is not None), costs.pair_s or costs.eval_s
     if imputed and cost is not None:

@@ -125,14 +125,6 @@ class Formatter(click.HelpFormatter):
 class Context(click.Context):
     formatter_class = Formatter
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *where: Any) -> bool | None:
-        """`stepwatch … | head` has all it wants; to click that is a failure."""
-        done = super().__exit__(kind, error, *where)
-        if isinstance(error, BrokenPipeError):
-            drop_output()
-            raise click.exceptions.Exit(0)
-        return done
-
 
 class Option(click.Option):
     """One whose meaning is a Message."""
@@ -315,6 +307,11 @@ class _Commands(Command, click.Group):
         except click.UsageError as error:
             complain((wrong_usage(error, error.ctx or click.Context(self)),), asked)
             sys.exit(error.exit_code)
+        except SystemExit as ended:
+            if not isinstance(ended.__context__, BrokenPipeError):
+                raise
+            drop_output()  # `stepwatch … | head` has all it wants; to click that is a failure
+            sys.exit(0)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(130)  # as a shell reports Ctrl-C
         except Exception as error:

@@ -74,15 +74,16 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
     """`one_model`: step and evaluation come from the same estimate, so that their errors go together."""
     steps = product(product(prices.step_s, loop.step), loop.spill).scaled(loop.iterations)
     evaluated = product(prices.eval_s or NOTHING, loop.evaluation).scaled(loop.evaluations)
-    saved = comonotone(loop.saves, product(prices.checkpoint_s or NOTHING, loop.checkpoint))
+    saves, each = loop.saves, product(prices.checkpoint_s or NOTHING, loop.checkpoint)
+    saved = Interval(saves.low * each.low, saves.mid * each.mid, saves.high * each.high)  # the widest that it can be
     start = prices.start_s if loop.start_s is None else loop.start_s
     if one_model:
         working = _at_once(steps, evaluated) + saved
-    elif prices.pair_s is None or loop.saves.high > loop.evaluations:  # some are made without an evaluation
+    elif prices.pair_s is None or saves.high > loop.evaluations:  # some are made without an evaluation
         working = steps + evaluated + saved
     elif (loop.evaluation, loop.checkpoint) == (UNCHANGED, UNCHANGED):
         # Evaluations that save are at the price of the two together, which is better known than either.
-        alone, both, saves = prices.eval_s or NOTHING, prices.pair_s, loop.saves
+        alone, both = prices.eval_s or NOTHING, prices.pair_s
         low = min(alone.low, both.low) * (loop.evaluations - saves.low) + both.low * saves.low
         mid = alone.mid * (loop.evaluations - saves.mid) + both.mid * saves.mid
         high = min(alone.high, both.high) * (loop.evaluations - saves.high) + both.high * saves.high
@@ -90,7 +91,7 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
     else:
         # What the two together cost beyond their sum, or less, stays as it is.
         events, known = evaluated + saved, (prices.eval_s or NOTHING).mid + (prices.checkpoint_s or NOTHING).mid
-        beyond_s = (prices.pair_s.mid - known) * loop.saves.mid
+        beyond_s = (prices.pair_s.mid - known) * saves.mid
         working = steps + Interval(*(max(end + beyond_s, 0.0) for end in (events.low, events.mid, events.high)))
     return Simulated(steps, evaluated, saved, start, loop.lost_s, working + loop.lost_s + start)
 
@@ -205,8 +206,3 @@ def product(one: Interval, other: Interval) -> Interval:
 def _at_once(one: Interval, other: Interval) -> Interval:
     """The sum of two that are low or high together."""
     return Interval(one.low + other.low, one.mid + other.mid, one.high + other.high)
-
-
-def comonotone(one: Interval, other: Interval) -> Interval:
-    """Low with low and high with high: the widest that the product can be."""
-    return Interval(one.low * other.low, one.mid * other.mid, one.high * other.high)

@@ -181,9 +181,14 @@ def settings_of(source: Source) -> Settings:
     return runs[0].settings
 
 
-@np.errstate(all="ignore")  # whatever numbers a text holds: assemble() lets only those in that can be
 def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
-    """The runs in a text, whose first line has this number; block by block."""
+    """The runs in a text, whose first line has this number."""
+    return _parsed(source, reader, line)[0]
+
+
+@np.errstate(all="ignore")  # whatever numbers a text holds: assemble() lets only those in that can be
+def _parsed(source: Source, reader: Reader, line: int = 0) -> tuple[tuple[Run, ...], int]:
+    """Block by block; with the number of the line behind the last."""
     records = Records()
     with _without_collection():
         for block in source.blocks():
@@ -195,7 +200,7 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
             line += lines_in(block)
         reader.finish(line, records)
         records.narrow()
-        return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name))
+        return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name)), line
 
 
 @contextmanager
@@ -216,7 +221,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     name = format_name or detect(source)
     if name is None:
         raise nothing_found(source)
-    runs = parse(source, READERS[name])
+    runs, lines = _parsed(source, READERS[name])
     timed = tuple(run for run in runs if run.is_timed)
     if not timed and not format_name:  # where most lines have no time, those of another program may
         head = source.head(SNIFFED_BYTES)
@@ -228,7 +233,11 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
                 break
     if timed:
         alone = format_name is not None or kind_of(source.head(64)) is not None
-        return joined_ranks(timed) if alone else _with_another_log(source, timed)
+        first = min(int(run.iterations.line.min()) for run in timed)
+        last = max(int(run.iterations.line.max()) for run in timed) + 1
+        if alone or (first < _LEAST_LINES_OF_A_LOG and last == lines):
+            return joined_ranks(timed) if len(timed) > 1 else timed
+        return _with_another_log(source, timed, first, last)
     if any(len(run.iterations) for run in runs):
         raise no_times(runs)
     # The last header of a log without iterations: a run that has only begun.
@@ -243,11 +252,9 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
 # --- lines of two programs in one text --------------------------------------------------------------------------
 
 
-def _with_another_log(source: Source, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def _with_another_log(source: Source, runs: tuple[Run, ...], first: int, last: int) -> tuple[Run, ...]:
     """With the runs of another format before the first iteration or behind the last: two logs in one file."""
     name = runs[0].format
-    first = min(int(run.iterations.line.min()) for run in runs)
-    last = max(int(run.iterations.line.max()) for run in runs) + 1
     before = _another_log(source.part(0, first), name, 0) if first >= _LEAST_LINES_OF_A_LOG else ()
     rest = source.part(last)
     behind = _another_log(rest, name, last) if rest.head(1) else ()

@@ -11,7 +11,7 @@ import numpy as np
 from stepwatch.analysis.costs import MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.goodput import BASE_DOUBT, Goodput
 from stepwatch.analysis.phases import Phase, Phases, usual_gap
-from stepwatch.analysis.statistics import MEDIAN_ERROR, Series, block_medians, chosen, median, series, spread
+from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, chosen, median, series, spread
 from stepwatch.analysis.throughput import Regimes, combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
 from stepwatch.run import SLEEP_S, Floats, Run, numbers_of
@@ -19,6 +19,7 @@ from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
+    from stepwatch.analysis.long_columns import Series
     from stepwatch.estimator.estimation import Estimate
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stepwatch.run import Floats, Ints, Iterations, Run
 from stepwatch.units import Z90
+
+if TYPE_CHECKING:
+    from stepwatch.analysis.long_columns import Series
 
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
 
@@ -48,32 +51,13 @@ def total_s(seconds: Floats) -> float:
     return float(seconds.sum(dtype=np.longdouble))
 
 
-class Series:
-    """A long column whose values are computed when they are asked for; a part that is long is one again."""
-
-    __slots__ = ("_count", "_part")
-
-    def __init__(self, count: int, part: Part) -> None:
-        self._count, self._part = count, part
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, rows: Any) -> Any:
-        if not isinstance(rows, slice):  # one row
-            return self._part(slice(rows, rows + 1))[0]
-        begin, end, step = rows.indices(self._count)
-        if step == 1 and end - begin > PIECE:
-            return Series(end - begin, lambda own: self._part(slice(own.start + begin, own.stop + begin, own.step)))
-        return self._part(slice(begin, end, step))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
-        return np.concatenate([np.asarray(self._part(rows), dtype=dtype) for rows in pieces(self._count)])
-
-
 def series(count: int, part: Part) -> Any:
     """A column as an array where it is short, else as a Series."""
-    return part(slice(0, count)) if count <= PIECE else Series(count, part)
+    if count <= PIECE:
+        return part(slice(0, count))
+    from stepwatch.analysis.long_columns import Series  # most logs are short
+
+    return Series(count, part)
 
 
 def chosen(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> Any:
@@ -82,18 +66,9 @@ def chosen(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> An
         return np.broadcast_to(column[:1], int(np.count_nonzero(rows))) if len(column) else column
     if len(column) <= _WHOLE_PIECES * PIECE or 4 * np.count_nonzero(rows) < 3 * len(column):
         return column[rows]
-    before = np.flatnonzero(~rows)
-    before -= np.arange(len(before))  # chosen rows before each of the others
+    from stepwatch.analysis.long_columns import chosen_of_most
 
-    def part(asked: slice) -> npt.NDArray[Any]:
-        if asked.step not in (None, 1):
-            places = np.arange(asked.start, asked.stop, asked.step)
-            return column[places + np.searchsorted(before, places, side="right")]
-        ends = np.array((asked.start, asked.stop - 1))
-        first, last = (ends + np.searchsorted(before, ends, side="right")).tolist()
-        return column[first : last + 1][rows[first : last + 1]]
-
-    return Series(len(column) - len(before), part)
+    return chosen_of_most(column, rows)
 
 
 def median(values: Column, weights: Ints | None = None) -> float:
@@ -237,7 +212,7 @@ def running_levels(values: Column, window: int, most_points: int = 2_000, least:
         return Levels(np.array([median(np.maximum(values, least))]), np.zeros(count, np.uint16))
     half = window // 2
     stride = max(1, count // most_points)  # so that there are fewer than twice as many
-    if isinstance(values, Series):
+    if not isinstance(values, np.ndarray):
         windows = np.stack([values[begin : begin + window] for begin in range(0, count - 2 * half, stride)])
     else:
         windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]

@@ -17,7 +17,6 @@ from stepwatch.analysis.costs import MODELLED, Costs
 from stepwatch.analysis.phases import Phase, Phases
 from stepwatch.analysis.statistics import (
     MEDIAN_ERROR,
-    Series,
     block_medians,
     chosen,
     median,
@@ -34,6 +33,7 @@ from stepwatch.units import Z90, Interval
 
 if TYPE_CHECKING:
     from stepwatch.analysis.goodput import Goodput
+    from stepwatch.analysis.long_columns import Series
     from stepwatch.estimator.estimation import Estimate
     from stepwatch.estimator.workload import Workload
     from stepwatch.gpus import Gpu

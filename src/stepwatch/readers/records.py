@@ -391,7 +391,8 @@ def pieces(length: int) -> Iterator[slice]:
 
 def rows_where(holds: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
     """The rows for which something holds; of many rows no mask is made."""
-    found = [part.start + np.flatnonzero(holds(*(c[part] for c in columns))) for part in pieces(len(columns[0]))]
+    begins = range(0, len(columns[0]), PIECE)
+    found = [begin + np.flatnonzero(holds(*(c[begin : begin + PIECE] for c in columns))) for begin in begins]
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 

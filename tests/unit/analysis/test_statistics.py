@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepwatch.analysis.statistics import Series, chosen, total
+from stepwatch.analysis.long_columns import Series
+from stepwatch.analysis.statistics import chosen, total
 from stepwatch.units import MEGA
 
 

@@ -8,7 +8,12 @@ import re
 import shlex
 import sys
 import time
-from typing import BinaryIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, BinaryIO
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """For os.open: does not wait for the other end of a named pipe. Windows has none in a directory."""
@@ -138,6 +143,40 @@ def forget(descriptor: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+_ASIDE: WeakSet[mmap] = WeakSet()
+
+
+def put_aside(parts: Iterable[bytes]) -> mmap | None:
+    """These bytes in a file without a name, which is read as memory is.
+
+    None where the system cannot be told to let go what was read of it, or has no room for the file.
+    """
+    if sys.platform in ("win32", "emscripten"):
+        return None
+    import mmap
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.writelines(parts)
+            file.flush()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped.madvise(mmap.MADV_DONTNEED)
+    except (OSError, ValueError, AttributeError):
+        return None
+    _ASIDE.add(mapped)
+    return mapped
+
+
+def let_go() -> None:
+    """What was read of all that was put aside leaves this process; it comes back when it is read again."""
+    if sys.platform != "win32" and _ASIDE:
+        import mmap
+
+        for mapped in [*_ASIDE]:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def keep_freed_memory() -> None:

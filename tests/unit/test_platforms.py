@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +54,31 @@ def test_a_limit_of_memory_is_kept() -> None:
     takes = "from stepwatch.platforms import limit_memory; assert limit_memory(10**8)\ntry: bytes(2 * 10**8)\n"
     done = subprocess.run([sys.executable, "-c", takes + "except MemoryError: print('refused')"], capture_output=True)
     assert done.stdout.strip() == b"refused"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others do not say what of a file is in memory")
+def test_what_is_put_aside_is_in_memory_only_while_it_is_read() -> None:
+    def in_memory() -> int:
+        return int(psutil.Process().memory_info().shared)
+
+    parts = [bytes([number]) * 1_000_000 for number in range(16)]
+    aside = platforms.put_aside(iter(parts))
+    assert aside is not None
+    platforms.let_go()
+    before = in_memory()
+    assert aside[:] == b"".join(parts)
+    assert in_memory() - before > 15e6
+    platforms.let_go()
+    assert in_memory() - before < 1e6
+    assert aside[-1] == 15
+
+
+def test_where_there_is_no_room_nothing_is_put_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert platforms.put_aside([b"a"]) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stepwatch.platforms import let_go
 from stepwatch.run import Floats, Ints, Iterations, Run
 from stepwatch.units import Z90
 
@@ -32,7 +33,10 @@ Column: TypeAlias = "Floats | Ints | Series | Levels"
 
 
 def pieces(count: int) -> Iterator[slice]:
+    """Of many rows, what was read of columns that are put aside is let go before each."""
     for begin in range(0, count, PIECE):
+        if count > PIECE:
+            let_go()
         yield slice(begin, min(begin + PIECE, count))
 
 

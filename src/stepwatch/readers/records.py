@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch import bounds
+from stepwatch.platforms import let_go, put_aside
 from stepwatch.run import (
     COLUMNS,
     Checkpoint,
@@ -33,7 +34,7 @@ from stepwatch.settings import KINDS, as_kind
 from stepwatch.units import DAY_S
 
 MANY_ROWS = 1 << 22
-"""Of which the columns are made narrow: a log of about 200 MB."""
+"""Of which the columns are made narrow, and put aside once all is read: a log of about 200 MB."""
 PIECE = 1 << 18
 """Rows that are looked at together, where there may be millions."""
 MANY_EVENTS = 1 << 16
@@ -155,10 +156,11 @@ class Records:
             parts.append(tuple(map(_exactly, np.array(single, np.float64).reshape(-1, width).T)))
         columns = list(_joined_columns(parts))
         line = columns[0]
+        order = None
         if len(line) and not bool((line[1:] >= line[:-1]).all()):
             order = np.argsort(line, kind="stable")
-            for place, column in enumerate(columns):
-                columns[place] = column if column.strides == (0,) else column[order]
+        for place, column in enumerate(columns):  # each is let go as the next is put in order
+            columns[place] = _aside(column if order is None or column.strides == (0,) else column[order])
         self.tables[name] = [tuple(columns)]
         return columns
 
@@ -205,6 +207,8 @@ class Records:
             for parts in self.columns.values():  # each is let go as it is put in order
                 if parts[0].strides != (0,):
                     parts[0] = parts[0][order]
+        for parts in self.columns.values():
+            parts[0] = _aside(parts[0])
         return Iterations(**{name: parts[0] for name, parts in self.columns.items()})
 
     def narrow(self) -> None:
@@ -386,7 +390,19 @@ def through_midnight(stamps: np.ndarray) -> np.ndarray:
 
 
 def pieces(length: int) -> Iterator[slice]:
-    return (slice(begin, min(begin + PIECE, length)) for begin in range(0, length, PIECE))
+    """Of many rows, what was read of columns that are put aside is let go before each."""
+    for begin in range(0, length, PIECE):
+        if length > PIECE:
+            let_go()
+        yield slice(begin, min(begin + PIECE, length))
+
+
+def _aside(column: np.ndarray) -> np.ndarray:
+    """A column of many rows in a file, where there is room for one; nobody writes to it any more."""
+    if len(column) <= MANY_ROWS or not column.flags.writeable:  # it is already, or it is the same throughout
+        return column
+    mapped = put_aside(column[part].tobytes() for part in pieces(len(column)))
+    return column if mapped is None else np.frombuffer(mapped, column.dtype)
 
 
 def rows_where(holds: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:

@@ -149,6 +149,17 @@ def test_columns_of_many_rows_are_narrow_and_say_the_same(monkeypatch: pytest.Mo
     assert narrow.iterations.number.tolist() == wide.iterations.number.tolist()
 
 
+def test_columns_of_many_rows_are_put_aside_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MANY_ROWS", 100)
+    (aside,) = read(Source("x", LOG.encode()))
+    monkeypatch.setattr(records, "put_aside", lambda parts: None)
+    (held,) = read(Source("x", LOG.encode()))
+    for name in ("number", "time_s", "loss", "line"):
+        own, other = getattr(aside.iterations, name), getattr(held.iterations, name)
+        assert (own.flags.writeable, other.flags.writeable) == (False, True)
+        np.testing.assert_array_equal(own, other)
+
+
 def test_records_of_other_ranks_stay_in_their_files_while_so_many_may_be_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,12 +12,12 @@ the second. New versions print the last step's own time.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
 
 import numpy as np
 
 from stepwatch.readers.formats import CHECKPOINT
-from stepwatch.readers.records import LONGEST_TIME_S, Records
+from stepwatch.readers.records import LONGEST_TIME_S, Records, pieces, rows_of
 from stepwatch.readers.text.line import Line, lines_behind
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Levers, Timing, Traits
@@ -52,30 +52,10 @@ _SETTINGS = tuple(
     )
 )  # fmt: skip
 _UNIT_S = {"seconds": 1.0, "minutes": MINUTE_S, "days": DAY_S}
+_UNITS = ("batch", "epoch", "sample", "token")
+_HEAD, _ENDED, _HOUR = "head", "ended", "hour"
+"""Tables: line, unit, epoch, number and last of each head; line and loss where evaluations end; the unit of times."""
 _DIGIT = 1e-4  # all values have four decimals
-
-
-class _Values(NamedTuple):
-    """One key's values and the lines on which they stand."""
-
-    key: str
-    line: np.ndarray
-    value: np.ndarray
-
-
-class _Heads(NamedTuple):
-    unit: str
-    line: np.ndarray
-    epoch: np.ndarray
-    number: np.ndarray
-    last: np.ndarray
-
-
-class _Ended(NamedTuple):
-    """The end of an evaluation, or its loss."""
-
-    line: int
-    loss: float | None = None
 
 
 class _Composer(LineFormat):
@@ -90,20 +70,19 @@ class _Composer(LineFormat):
             if f"value_{place}" in found:
                 value = found[f"value_{place}"]
                 shown = np.where(np.isfinite(value), value, np.inf if key == "loss/train/total" else np.nan)
-                records.kept.append(_Values(key, lines, shown))
+                records.keep(key, lines, shown)
         for unit in ("batch", "sample", "token"):
             if unit in found:
-                epoch, last = found.get("epoch", np.ones(len(lines))), found.get("last", np.full(len(lines), np.nan))
-                kind = "epoch" if "epoch" in found else unit
-                records.kept.append(_Heads(kind, lines, epoch, found[unit], last))
+                kind = _UNITS.index("epoch" if "epoch" in found else unit)
+                records.keep(_HEAD, lines, kind, found.get("epoch", 1.0), found[unit], found.get("last", np.nan))
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
         loss = _EVAL_LOSS.find(rest)
         unit = next((unit for unit in _UNIT_S if rest.startswith(f"Train time_{unit}/train: ")), None)
         if loss is not None or _EVAL_HEAD.fits(rest):
-            records.kept.append(_Ended(number, loss.values()["val_loss"] if loss is not None else None))
+            records.keep_row(_ENDED, number, loss.values()["val_loss"] if loss is not None else math.nan)
         elif unit is not None:
-            records.kept.append(_UNIT_S[unit])
+            records.keep_row(_HOUR, number, _UNIT_S[unit])
         elif any(statement.letters.decode() in rest for statement in _VALUES):
             records.add_unread(number, prefix + rest)
         else:
@@ -111,52 +90,53 @@ class _Composer(LineFormat):
         return True
 
     def finish(self, first_line: int, records: Records) -> None:
-        heads = [part for part in records.kept if isinstance(part, _Heads)]
-        values = [part for part in records.kept if isinstance(part, _Values)]
-        if values:
-            starts = _starts(heads, values)
-            table = _table(starts, values)
-            hour = next((part for part in records.kept if isinstance(part, float)), HOUR_S)
-            _add(starts, table, _numbers(starts, heads, table, hour, records), hour, records)
-        records.kept.clear()
+        heads = records.take_columns(_HEAD, 5)
+        hours = records.take_columns(_HOUR, 2)[1]
+        values = {key: records.take_columns(key, 2) for key in _KEYS}
+        if any(len(line) for line, _ in values.values()):
+            starts = _starts(heads[0], [line for line, _ in values.values() if len(line)])
+            table = {key: _column(starts, *values.pop(key)) for key in _KEYS}
+            hour = float(hours[0]) if len(hours) else HOUR_S
+            numbers = _numbers(starts, heads, table, hour, records)
+            del heads  # there may be millions of lines
+            _add(starts, table, numbers, hour, records)
 
 
 # --- from lines to records --------------------------------------------------------------------------------------
 
 
-def _starts(heads: list[_Heads], values: list[_Values]) -> np.ndarray:
+def _starts(heads: np.ndarray, values: list[np.ndarray]) -> np.ndarray:
     """The lines at which records begin: their heads; without a head, the key that comes first each time."""
-    lines = np.sort(np.concatenate([head.line for head in heads])) if heads else np.empty(0, np.int64)
-    first = min(values, key=lambda part: int(part.line.min()))
-    before = np.sort(np.concatenate([part.line for part in values if part.key == first.key]))
-    return np.concatenate((before[before < lines[0]] if len(lines) else before, lines)).astype(np.int64)
+    first = min(values, key=lambda lines: float(lines[0]))
+    before = first[: np.searchsorted(first, heads[0])] if len(heads) else first
+    return np.concatenate((before, heads)) if len(before) else heads
 
 
-def _table(starts: np.ndarray, values: list[_Values]) -> dict[str, Floats]:
-    table = {key: np.full(len(starts), np.nan) for key in _KEYS}
-    for key in {part.key for part in values}:
-        lines = np.concatenate([part.line for part in values if part.key == key])
-        order = np.argsort(lines, kind="stable")
-        found = np.concatenate([part.value for part in values if part.key == key])[order]
-        table[key][np.maximum(np.searchsorted(starts, lines[order], side="right") - 1, 0)] = found
-    return table
+def _column(starts: np.ndarray, lines: np.ndarray, values: np.ndarray) -> Floats:
+    """The values of one key for all records; nan where there is none."""
+    if not len(lines):
+        return np.broadcast_to(np.nan, len(starts))  # takes no memory
+    column = np.full(len(starts), np.nan)
+    for part in pieces(len(lines)):
+        column[np.maximum(np.searchsorted(starts, lines[part], side="right") - 1, 0)] = values[part]
+    return column
 
 
 def _numbers(
-    starts: np.ndarray, heads: list[_Heads], table: dict[str, Floats], hour: float, records: Records
+    starts: np.ndarray, heads: list[np.ndarray], table: dict[str, Floats], hour: float, records: Records
 ) -> np.ndarray:
     """The number of the batch at each record: from its head, else from the time and the speed."""
     numbers = np.full(len(starts), np.nan)
-    per_batch = {"batch": 1.0, "epoch": 1.0, "sample": _samples(table), "token": _tokens(table)}
-    for head in heads:
-        rows = np.searchsorted(starts, head.line)
-        unit = per_batch[head.unit]
-        numbers[rows] = np.rint(((head.epoch - 1) * np.nan_to_num(head.last) + head.number) / unit)
-        if head.unit != "epoch":
-            planned = np.rint(head.last / unit)
+    per_batch = 1.0, 1.0, _samples(table), _tokens(table)  # as the units stand
+    for kind, unit in enumerate(per_batch):
+        line, _, epoch, number, last = rows_of(heads, heads[1] == kind)
+        rows = np.searchsorted(starts, line)
+        numbers[rows] = np.rint(((epoch - 1) * np.nan_to_num(last) + number) / unit)
+        if _UNITS[kind] != "epoch":
+            planned = np.rint(last / unit)
             new = np.diff(planned, prepend=-1).astype(bool) | (np.diff(numbers[rows], prepend=0) < 0)
             for row in np.flatnonzero(new & np.isfinite(planned)).tolist():
-                records.events.append(Fact(line=int(head.line[row]), name="max_iters", value=int(planned[row])))
+                records.events.append(Fact(line=int(line[row]), name="max_iters", value=int(planned[row])))
     numbers = np.where(np.isnan(numbers), table["time/batch"] + 1, numbers)
     guessed = np.rint(table["time/train"] * hour * table["throughput/batches_per_sec"])
     numbers = np.where(np.isnan(numbers), guessed, numbers)
@@ -191,7 +171,8 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
         "number": numbers, "line": starts, "time_s": times, "loss": table["loss/train/total"],
         "reported_mfu": table["throughput/device/mfu"], "reported_tokens_per_s": table["throughput/tokens_per_sec"],
     }  # fmt: skip
-    records.add_rows(**{name: column[fits] for name, column in columns.items()})
+    records.add_rows(**dict(zip(columns, rows_of([*columns.values()], fits), strict=True)))
+    del times, fits, columns
     ranks = table["throughput/samples_per_sec"] / table["throughput/device/samples_per_sec"]
     known = ranks[np.isfinite(ranks)]
     if len(known):
@@ -210,17 +191,18 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
             records.events.append(Fact(line=batch.line, name="tokens_per_iter", value=tokens, header=True))
     # Each evaluation belongs to the record above it; what it took is what the clock of evaluations has gained.
     spent = table["time/val"] * hour
-    ended = [part for part in records.kept if isinstance(part, _Ended)]
-    rows = np.searchsorted(starts, [part.line for part in ended]) - 1
+    lines, losses = records.take_columns(_ENDED, 2)
+    rows = np.searchsorted(starts, lines) - 1
     gained = np.append(np.diff(spent, append=np.nan), np.nan)  # of no record none
     tooks, at = gained[np.where(rows < len(spent), rows, -1)].tolist(), np.append(numbers, 0)[rows].tolist()
     found: dict[int, Evaluation] = {}
-    for part, row, took, number in zip(ended, rows.tolist(), tooks, at, strict=True):
-        before = found.get(row)
+    told = zip(lines.tolist(), losses.tolist(), rows.tolist(), tooks, at, strict=True)
+    for line, val_loss, row, took, number in told:
+        before, loss = found.get(row), None if math.isnan(val_loss) else val_loss
         if before is None:
-            found[row] = Evaluation(part.line, int(number), None, part.loss, took if took > 0 else None)
-        elif part.loss is not None and before.val_loss is None:
-            found[row] = Evaluation(*before[:3], part.loss, before.took_s)
+            found[row] = Evaluation(line, int(number), None, loss, took if took > 0 else None)
+        elif before.val_loss is None:
+            found[row] = Evaluation(*before[:3], loss, before.took_s)
     records.events.extend(found.values())
 
 

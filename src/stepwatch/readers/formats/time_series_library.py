@@ -105,7 +105,7 @@ def _add_training(stated: _Stated, records: Records) -> bool:
     places, speeds = in_one_piece(pairs), in_one_piece(behind[pairs])
     del behind, next_place, next_speed, pairs  # there may be millions of lines
     done, means = place_done[places], mean_s[speeds]
-    lap = np.searchsorted(end_line, speed_line[speeds])  # the epoch of each, counted from 0
+    lap = np.searchsorted(end_line, speed_line[speeds]).astype(np.int32)  # the epoch of each, counted from 0
     ended = np.arange(len(end_line) + (lap[-1:] == len(end_line)).sum()) < len(end_line)  # the last one may go on
     steps = np.append(end_steps, done[-1:])[: len(ended)]
     offset = np.append(0.0, np.cumsum(end_steps, dtype=np.float64))
@@ -114,7 +114,7 @@ def _add_training(stated: _Stated, records: Records) -> bool:
     cost = cost[: len(ended)]
     count = np.bincount(lap, minlength=len(steps))
     first = np.cumsum(count) - count
-    covers = np.diff(done, prepend=0.0)
+    covers = np.diff(done, prepend=0)
     covers[first[count > 0]] = done[first[count > 0]]
     shown = np.append(done, 0.0)[np.where(count > 0, first + count - 1, -1)]
     ends_later = ended & (steps > shown)  # its end is a row of its own
@@ -122,7 +122,8 @@ def _add_training(stated: _Stated, records: Records) -> bool:
     held = (count > 0) & (np.cumsum(count + ends_later) > count + ends_later)
     known = np.ones(len(means), bool)
     known[first[held]] = False
-    spent, seen = (np.bincount(lap, known * column, len(steps)) for column in (covers * means, covers))
+    own_steps = covers * known
+    spent, seen = np.bincount(lap, own_steps * means, len(steps)), np.bincount(lap, own_steps, len(steps))
     rest = np.where(steps > seen, (cost - spent) / (steps - seen), np.nan)
     for row in np.flatnonzero(~(rest > 0)).tolist():
         own = slice(first[row], first[row] + count[row])
@@ -132,31 +133,37 @@ def _add_training(stated: _Stated, records: Records) -> bool:
             seen_s = means[above : above + 1] if not ends_later[row - 1] and known[above] else rest[row - 1 : row]
         rest[row] = cost[row] / steps[row] if cost[row] > 0 else median(seen_s) if len(seen_s) else np.nan
     left_s = np.where(steps > shown, (steps - shown) * rest, 0.0)
+    del own_steps, spent, seen, cost, count, shown
     took_s = np.full(len(end_line) + 1, np.nan)
     later = np.flatnonzero(held & (np.arange(len(steps)) > 0))
     took_s[later - 1] = covers[first[later]] * (means[first[later]] - rest[later]) - left_s[later - 1]
+    del covers, first, held, left_s, later
+    planned = offset[lap] + done - 1 + eta_s[speeds] / means
+    planned = planned[(eta_s[speeds] >= 0) & bounds.ITERATION.mask(planned)]
+    end = median(planned) if len(planned) else math.nan
+    del planned
     own_ends = ends_later[: len(end_line)]
+    number = np.concatenate((offset[lap] + done, offset[1:][own_ends])).astype(np.int64)
+    time_s = np.concatenate((rest[lap], rest[ends_later]))
+    np.copyto(time_s[: len(means)], means, where=known)
     columns = {
-        "line": np.concatenate((place_line[places], end_line[own_ends])).astype(np.int64),
-        "number": np.concatenate((offset[lap] + done, offset[1:][own_ends])).astype(np.int64),
-        "time_s": np.concatenate((np.where(known, means, rest[lap]), rest[ends_later])),
+        "line": np.concatenate((place_line[places], end_line[own_ends])),
+        "number": number,
+        "time_s": time_s,
         "loss": np.concatenate((place_loss[places], end_loss[own_ends])),
     }
-    timed = columns["time_s"] > 0
+    timed = time_s > 0
     if not timed.any():
         return False
     first_line = int(columns["line"][timed].min())
     records.add_rows(**dict(zip(columns, rows_of([*columns.values()], timed), strict=True)))
-    del columns, known, covers, rest, count, first
+    del columns, number, time_s, lap, known, rest
     took_s = np.where(took_s > 0, took_s, np.nan)[: len(end_line)]
     at = offset.astype(np.int64)
     records.add_events(Evaluation, end_line, at=at[1:], val_loss=val_loss, took_s=took_s)
     (saves,) = stated.saves
     records.add_events(Checkpoint, saves, at=at[np.searchsorted(end_line, saves)])
-    planned = offset[lap] + done - 1 + eta_s[speeds] / means
-    planned = planned[(eta_s[speeds] >= 0) & bounds.ITERATION.mask(planned)]
-    if len(planned):
-        end = median(planned)
+    if not math.isnan(end):
         epochs = end / end_steps[-1] if len(end_steps) else np.nan
         last = round(epochs) * int(end_steps[-1]) if epochs >= 0.5 else round(end)
         records.events.append(Fact(first_line, "max_iters", last))

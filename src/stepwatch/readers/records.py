@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -198,8 +198,7 @@ class Records:
         for parts in self.columns.values():
             _grow_first(parts)
         for name in ("number", "line"):
-            if self.columns[name][0].dtype != np.int32:
-                self.columns[name][0] = self.columns[name][0].astype(np.int64, copy=False)
+            self.columns[name][0] = whole_numbers(self.columns[name][0])
         line = self.columns["line"][0]
         if len(rows_where(np.less, line[1:], line[:-1])):
             order = np.argsort(line, kind="stable")
@@ -356,6 +355,28 @@ class Records:
         return Kinds(*found.values())
 
 
+class Table:
+    """Columns of one length, each as narrow as it was kept; indexed as an array with two dimensions would be."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Sequence[np.ndarray]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, place: tuple[Any, int]) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice | np.ndarray) -> Table: ...
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, tuple):
+            rows, column = place
+            return self.columns[column][rows]
+        return Table([column[place] for column in self.columns])
+
+
 class Kinds(NamedTuple):
     """Events by line, each kind for itself."""
 
@@ -431,6 +452,11 @@ def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
         return [column[rows] for column in columns]
     count = int(np.count_nonzero(kept))
     return [np.broadcast_to(c[0], count) if c.strides == (0,) else c[kept] for c in columns]
+
+
+def whole_numbers(column: np.ndarray) -> np.ndarray:
+    """In the four bytes in which they are kept, or in eight."""
+    return column if column.dtype == np.int32 else column.astype(np.int64, copy=False)
 
 
 def _exactly(column: np.ndarray) -> np.ndarray:

@@ -29,13 +29,13 @@ def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
     return np.repeat(values, counts.astype(np.intp))
 
 
-def rows_from(column: Ints, values: npt.ArrayLike) -> Ints:
+def rows_from(column: npt.NDArray[Any], values: npt.ArrayLike) -> Ints:
     """For each value the first row that is not below it, in a rising column.
 
     As np.searchsorted, which copies a column whose type is another than that of the values.
     """
     values = np.asarray(values)
-    if values.dtype != column.dtype:
+    if column.dtype.kind == "i" and values.dtype != column.dtype:
         most = min(np.iinfo(column.dtype).max, 1 << 53)
         values = np.clip(np.ceil(values), -most, most).astype(column.dtype)
     return np.searchsorted(column, values)

@@ -108,7 +108,7 @@ def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
     inside = rows[known] < len(clock.number)
     if not inside.any():
         return rows
-    spent, covers = np.diff(clock.elapsed_s), clock.covers[1:]
+    spent, covers = np.diff(clock.elapsed_s).astype(np.float64), clock.covers[1:]
     np.subtract.at(spent, rows[known][inside] - 1, costs[known][inside])
     excess = np.append(spent - median(spent / covers) * covers, -np.inf)  # nothing is below the last one
     behind = (excess[above - 1] > half) & (excess[above] < -half)

@@ -29,8 +29,8 @@ from stepwatch.readers.formats.running import (
     processes,
     step_times,
 )
-from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records
-from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints
+from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records, Table, pieces, whole_numbers
+from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, rows_from
 
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
 _ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
@@ -51,9 +51,9 @@ class _Process(NamedTuple):
     in_pages: bool = False
     """Some of it was on time: where the bar above is further on than the epoch, the epoch shows the place."""
 
-    def of(self, table: np.ndarray) -> np.ndarray:
+    def of(self, table: Any) -> Any:
         """The rows of a table, by line, that are its own."""
-        first, last = np.searchsorted(table[:, 0], (self.begin, self.end))
+        first, last = rows_from(table[:, 0], (self.begin, self.end))
         return table[first:last]
 
 
@@ -62,7 +62,7 @@ class TrainerRows:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self.losses = records.take_table("loss", 4)
+        self.losses = Table(records.take_columns("loss", 4))
         self.told = records.take_table("told", 6)
         self.evaluations = records.take_table("eval", 7)
         self.summaries = records.take_table("summary", 6)
@@ -70,7 +70,7 @@ class TrainerRows:
         self.rates = records.take_table("rate", 3)
         facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
         self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
-        bars = records.take_table("bar", 5)
+        bars = Table(records.take_columns("bar", 5))
         counted = np.isfinite(bars[:, 1] + bars[:, 2])  # no more steps than a training can have
         bars = bars if counted.all() else bars[counted]
         self.bars = self._training_bars(bars)
@@ -184,7 +184,9 @@ class TrainerRows:
                 examples, whole_batch, micro = map(float, filter(None, sizes))
                 batches = math.ceil(examples * micro / whole_batch)
                 per_epoch += batches % micro / micro if batches // micro == per_epoch else 0.0
-        lines, places = np.concatenate((bare.of(self.losses)[:, [0, 2]], bare.of(self.evaluations)[:, [0, 1]])).T
+        losses, evaluations = bare.of(self.losses), bare.of(self.evaluations)
+        lines = np.concatenate((losses[:, 0], evaluations[:, 0]))
+        places = np.concatenate((losses[:, 2], evaluations[:, 1]))
         by_place = _by_place(lines, bare)
         late = _late(by_place, places, places * per_epoch)
         in_pages = _in_pages(by_place, places, per_epoch)
@@ -192,7 +194,7 @@ class TrainerRows:
 
     # --- which bar, which clock ---
 
-    def _training_bars(self, bars: np.ndarray) -> np.ndarray:
+    def _training_bars(self, bars: Table) -> Table:
         """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
         steps = self.summaries[:, 1] * self.summaries[:, 2]
         doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
@@ -221,10 +223,10 @@ class TrainerRows:
         for total in sorted(votes.keys() - best):
             others = bars[bars[:, 2] == total]
             if others[-1, 0] < begin or others[0, 0] > end:
-                chosen = np.concatenate((chosen, others))
-        return np.asarray(chosen[np.argsort(chosen[:, 0], kind="stable")])
+                best = best | {total}
+        return bars[np.isin(bars[:, 2], list(best))]
 
-    def _evaluation_bars(self, bars: np.ndarray) -> np.ndarray:
+    def _evaluation_bars(self, bars: Table) -> np.ndarray:
         """Evaluations whose dictionaries went elsewhere: bars of another length, while that of the training goes on."""
         if not len(self.bars):
             return self.evaluations
@@ -249,7 +251,8 @@ class TrainerRows:
         if len(self.bars) and not fine:
             marks = self.bars[in_one_piece(np.flatnonzero(self.bars[:, 1] > 0))]
             error = np.broadcast_to(WHOLE_SECONDS, len(marks))
-            return marks[:, 0], marks[:, 1].astype(np.int64), marks[:, 3], error, marks[:, 4]
+            rate = marks[:, 4].astype(np.float64, copy=False)
+            return marks[:, 0], whole_numbers(marks[:, 1]), marks[:, 3], error, rate
         # The evaluation after the last step, where no loss shows its clock any more: it began so much before.
         rows = self.evaluations
         begun = rows[:, 5] - rows[:, 4]
@@ -326,7 +329,7 @@ class TrainerRows:
 
     def _last_at(self, line: float) -> int:
         """The last step as the bar shows it from this line on, or as the log shows it; 0 where nothing does."""
-        place = min(int(np.searchsorted(self.bars[:, 0], line)), len(self.bars) - 1)
+        place = min(int(rows_from(self.bars[:, 0], line)), len(self.bars) - 1)
         return int(self.bars[place, 2] if len(self.bars) else max(self.total, default=0))
 
     def _saves(self, bar_line: Floats, bar_number: Ints) -> list[Checkpoint]:
@@ -369,8 +372,7 @@ class TrainerRows:
         times = np.maximum(times, 1e-6) if measured else np.full(len(times), np.nan)
         loss = _by_number(number, loss_at, losses[:, 1])
         stamps = _by_number(number, loss_at, losses[:, 3])
-        lines = line.astype(np.int64)
-        self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=lines)
+        self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=whole_numbers(line))
         self._add_facts(process, clock, several)
         told = zip(evaluations, took, strict=False)
         # Without a call of the class for each: there may be as many as steps.
@@ -383,7 +385,7 @@ class TrainerRows:
 
     def _add_facts(self, process: _Process, clock: Clock, several: bool) -> None:
         events, line = self.records.events, int(process.line[0])
-        said = any(map(len, (self.losses, self.told, self.evaluations, self.summaries)))
+        said = any(len(table) for table in (self.losses, self.told, self.evaluations, self.summaries))
         if not said and not any(isinstance(event, Fact) and event.name == "training" for event in events):
             events.append(Fact(line=line, name="bar_alone", value=True))
         if clock.done or several:
@@ -533,7 +535,7 @@ def cards_of(told: Mapping[str, Any]) -> dict[str, int]:
     return {"world_size": cards, "gradient_accumulation_steps": int(micro * cards)}
 
 
-def _totals_at(bars: np.ndarray, rows: Ints) -> Floats:
+def _totals_at(bars: Table, rows: Ints) -> Floats:
     """The totals of some bars; of one at its end that began while another went on, as an evaluation, of that one."""
     order = np.argsort(bars[:, 2], kind="stable")
     number, last, elapsed = bars[order, 1], bars[order, 2], bars[order, 3]
@@ -644,14 +646,13 @@ def _known(values: Floats) -> list[float | None]:
 
 def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:
     """Values at some of the iterations, for the rows; nan where there is none."""
-    if not len(at):
+    if not len(at) or (values.strides == (0,) and np.isnan(values[0])):
         return np.broadcast_to(np.nan, len(number))  # takes no memory
     column = np.full(len(number), np.nan)
-    rows = np.searchsorted(number, at)
-    inside = rows < len(number)
-    rows, at, values = rows[inside], at[inside], values[inside]
-    exact = number[rows] == at
-    column[rows[exact]] = values[exact]
+    for part in pieces(len(at)):
+        rows = rows_from(number, at[part])
+        exact = number[np.minimum(rows, len(number) - 1)] == at[part]
+        column[rows[exact]] = values[part][exact]
     return column
 
 

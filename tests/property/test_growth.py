@@ -202,9 +202,15 @@ def resumed(place: int) -> str:
     return mmengine_json(place if place < 5000 else place - 10)
 
 
+def bar_and_loss(place: int) -> str:
+    """Of the Hugging Face Trainer, whose rate and loss vary from step to step."""
+    bar = bar_of_trainer(place).split("\n")[0].replace("2.00s/it", f"{1.9 + place % 21 / 100:.2f}s/it")
+    return f"{bar}\n{{'loss': 2.{place % 9973:04}, 'learning_rate': 4.99e-05, 'epoch': {place / 1e4:.2f}}}\n"
+
+
 def bar_alone(place: int) -> str:
-    """Of the Hugging Face Trainer, with nothing between the bars."""
-    return bar_of_trainer(place).split("\n")[0] + "\n"
+    """With nothing between the bars."""
+    return bar_and_loss(place).split("\n")[0] + "\n"
 
 
 def running_clock(place: int) -> str:
@@ -267,6 +273,27 @@ def recorded(place: int) -> str:
     return f'{header}{row}\n{{"device":{place},"s":0.170{place % 991:03}}}\n'
 
 
+def composer(place: int) -> str:
+    hours = 20 * place / 900 + place % 97 / 1e4
+    speed = f"0.25{place % 89:02}\n\t Train throughput/samples_per_sec: 64.{place % 9967:04}"
+    return (
+        f"[batch={20 * place}/200000000]:\n\t Train loss/train/total: 2.{place % 9973:04}\n"
+        f"\t Train throughput/batches_per_sec: {speed}\n\t Train throughput/device/mfu: 0.4{place % 991:03}\n"
+        f"\t Train time/train: {hours:.4f}\n\t Train time/val: 0.{place // 100:04}\n\t Train time/total: {hours:.4f}\n"
+    )
+
+
+def time_series(place: int) -> str:
+    laps = "".join(
+        f"\titers: {done}, epoch: {place} | loss: 0.55{(7 * place + done) % 99991:05}\n"
+        f"\tspeed: 0.0{500 + (place + done) % 97}s/iter; left time: {136 + place % 1009}.1232s\n"
+        for done in (100, 200)
+    )
+    losses = f"Train Loss: 0.60{place % 99989:05} Vali Loss: 1.01{place % 99971:05} Test Loss: 0.5432101"
+    end = f"Epoch: {place} cost time: 13.1{place % 997:03}\nEpoch: {place}, Steps: 264 | {losses}\n"
+    return f"{laps}{end}Validation loss decreased (1.012345 --> 1.012346).  Saving model ...\n"
+
+
 def yolo_csv(place: int) -> str:
     header = (
         "epoch,time,train/box_loss,train/cls_loss,metrics/mAP50(B),val/box_loss,val/cls_loss\n" if place == 1 else ""
@@ -306,8 +333,11 @@ def of_two_metrics(place: int) -> str:
         ("stepwatch", recorded, 0.7),
         ("mmengine-json", mmengine_json, 1.0),
         ("mmengine-json", resumed, 1.0),
+        ("composer", composer, 0.6),
+        ("time-series-library", time_series, 0.85),
+        ("hf-trainer", bar_alone, 0.6),
+        ("hf-trainer", bar_and_loss, 0.75),
         # Rows of several lines, or whose time is a difference of clocks, are made of a table that is as long.
-        ("hf-trainer", bar_alone, 1.5),
         ("modded-nanogpt", running_clock, 2.0),
         ("mmengine", mmengine, 1.5),
     ],

@@ -94,6 +94,8 @@ class Records:
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     many: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]] = field(default_factory=dict)
     """Evaluations and checkpoints of a long log, no longer among the events."""
+    many_unplaced: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]] = field(default_factory=dict)
+    """The same, no longer among the unplaced."""
 
     def copy(self) -> Records:
         """To be finished by itself: what it holds is never changed in place."""
@@ -223,12 +225,9 @@ class Records:
             if len(table) > 1:
                 table[:] = [_joined_columns(table)]
         if len(self.events) > MANY_EVENTS:
-            older, recent = self.events[:-_RECENT_EVENTS], self.events[-_RECENT_EVENTS:]
-            for kind in (Evaluation, Checkpoint):
-                own = [event for event in older if type(event) is kind]
-                if own:
-                    self.many.setdefault(kind, []).append(EventColumns.of(kind, own))
-            self.events = [event for event in older if type(event) not in self.many] + recent
+            self.events = _few(self.events, self.many)
+        if len(self.unplaced) > MANY_EVENTS:
+            self.unplaced = _few(self.unplaced, self.many_unplaced)
         if sum(map(len, self.columns["line"])) > MANY_ROWS:
             for name, parts in self.columns.items():
                 narrow = _NARROW.get(name)
@@ -245,20 +244,35 @@ class Records:
 
     def place(self, *, after: bool, offset: int = 0) -> None:
         """Gives the unplaced events the number of the row that follows them, or of the one before, and an offset."""
-        if not self.unplaced:
+        if not (self.unplaced or self.many_unplaced):
             return
         rows = self.iterations()
-        if len(rows):
-            places = rows_from(rows.line, [event.line for event in self.unplaced]) - (0 if after else 1)
+        interval = max(int(rows.number[-1] - rows.number[-2]), 1) if len(rows) > 1 else 1
+
+        def numbers_at(lines: Any) -> np.ndarray:
+            places = rows_from(rows.line, lines) - (0 if after else 1)
             numbers = rows.number[np.clip(places, 0, len(rows) - 1)]
-            interval = max(int(rows.number[-1] - rows.number[-2]), 1) if len(rows) > 1 else 1
-            numbers = (
-                np.where(places >= len(rows), numbers + interval, numbers) + offset
-            )  # its row did not come any more
-            told = zip(self.unplaced, np.maximum(numbers, 0).tolist(), strict=True)
+            numbers = np.where(places >= len(rows), numbers + interval, numbers)  # a row that did not come any more
+            return np.asarray(np.maximum(numbers + offset, 0))
+
+        if len(rows):
+            told = zip(self.unplaced, numbers_at([event.line for event in self.unplaced]).tolist(), strict=True)
             # As event._replace(at=at), which takes four times as long; there may be as many as iterations.
             self.events += [tuple.__new__(type(event), (event[0], at, *event[2:])) for event, at in told]
+            for kind, parts in self.many_unplaced.items():
+                placed = (part.with_column("at", numbers_at(part.columns[0]).astype(np.float64)) for part in parts)
+                self.many.setdefault(kind, []).extend(placed)
         self.unplaced.clear()
+        self.many_unplaced.clear()
+
+    def unplaced_events(self) -> list[Evaluation | Checkpoint]:
+        """All by line, each an object again."""
+        for parts in self.many_unplaced.values():
+            for part in parts:
+                self.unplaced += part
+        self.many_unplaced.clear()
+        self.unplaced.sort(key=LINE_OF)
+        return self.unplaced
 
     # --- what may be handed on ------------------------------------------------------------------------------------
 
@@ -345,6 +359,15 @@ class Records:
         self.many.clear()
         return sorted(self.events, key=LINE_OF)
 
+    def replace_events(self, facts: list[Event], *others: EventColumns[Any]) -> None:
+        """These instead of all: evaluations and saves are columns where they are many."""
+        self.events, self.many = facts, {}
+        for events in others:
+            if len(events) > MANY_EVENTS:
+                self.many[events.kind] = [events]
+            else:
+                self.events += events
+
     def by_kind(self) -> Kinds:
         """All by line, each kind for itself."""
         found: dict[Any, Sequence[Any]] = {kind: [] for kind in (Fact, Evaluation, Checkpoint, Fault)}
@@ -395,6 +418,16 @@ class Kinds(NamedTuple):
 
     def events(self) -> list[Event]:
         return sorted((event for kind in self for event in kind), key=LINE_OF)
+
+
+def _few(events: list[Any], many: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]]) -> list[Any]:
+    """What stays an object; the others are added to the columns."""
+    older, recent = events[:-_RECENT_EVENTS], events[-_RECENT_EVENTS:]
+    for kind in (Evaluation, Checkpoint):
+        own = [event for event in older if type(event) is kind]
+        if own:
+            many.setdefault(kind, []).append(EventColumns.of(kind, own))
+    return [event for event in older if type(event) not in many] + recent
 
 
 def through_midnight(stamps: np.ndarray) -> np.ndarray:

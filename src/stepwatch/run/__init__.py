@@ -196,6 +196,8 @@ class EventColumns(Sequence[OneKind]):
 
     @classmethod
     def of(cls, kind: type[OneKind], events: Sequence[OneKind]) -> EventColumns[OneKind]:
+        if isinstance(events, EventColumns):
+            return events
         columns = (np.array([event[place] for event in events], np.float64) for place in range(len(kind._fields)))
         return cls(kind, tuple(np.broadcast_to(np.nan, len(c)) if np.isnan(c).all() else c for c in columns))
 

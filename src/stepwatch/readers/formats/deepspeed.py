@@ -113,7 +113,7 @@ class _DeepSpeed(LineFormat):
         times = _Times.of(records)
         rows, own = _rows(records.iterations(), facts, times)
         kept = [event for event in events if not (isinstance(event, Fact) and event.name in _INNER)]
-        records.events = [*kept, *own, *_placed(records.unplaced, facts, rows)]
+        records.events = [*kept, *own, *_placed(records.unplaced_events(), facts, rows)]
         records.unplaced = []
         known = credible(rows.time_s)
         for line in rows.line[~known].tolist():

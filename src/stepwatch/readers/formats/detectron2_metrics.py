@@ -96,7 +96,7 @@ def finish(first_line: int, records: Records) -> None:
             older = ahead > 0 and (one_less or ((end - 1) % _ROUND == 0 and end % _ROUND != 0))
             records.events.append(Fact(int(rows.line[row]), "max_iters", end - older))
     # The last results stand behind the training, with the number of its end or the next one.
-    for event in records.unplaced:
+    for event in records.unplaced_events():
         above = int(np.searchsorted(rows.line, event.line, side="right")) - 1
         near = above >= 0 and event.at <= rows.number[above] + 1
         records.events.append(event._replace(at=int(rows.number[above])) if near else event)

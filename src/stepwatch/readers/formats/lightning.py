@@ -204,7 +204,7 @@ class BarRows:
             del batches
             self._add_rows(epochs, in_epoch, rows, number, per_epoch, losses)
         whole = self.records.iterations()
-        saves = [event for event in self.records.unplaced if isinstance(event, Checkpoint)]
+        saves = [event for event in self.records.unplaced_events() if isinstance(event, Checkpoint)]
         places = np.searchsorted(whole.line, [save.line for save in saves]) - 1
         numbers = whole.number[np.maximum(places, 0)].tolist() if len(whole) else []
         placed = zip(saves, numbers, (places >= 0).tolist(), strict=False)

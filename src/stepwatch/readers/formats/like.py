@@ -311,7 +311,7 @@ class _Like(LineFormat):
                 records.events.append(Fact(line=line, name="averaged", value=True))
                 if since_start and 0 < done <= gaps[min(row + 1, len(gaps) - 1)]:
                     records.events.append(Fact(line=line, name="first_covers", value=done))
-        beside = [type(event) for event in (*records.sorted_events(), *records.unplaced)]
+        beside = [type(event) for event in (*records.sorted_events(), *records.unplaced_events())]
         if reading.meaning == "step" and 2 * max(map(beside.count, (Evaluation, Checkpoint))) > len(rows) > 2:
             # What comes with most lines could not be separated from the steps: no time but theirs is printed.
             records.events.append(Fact(line=int(rows.line[0]), name="holds", value=NOTHING))

@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from stepwatch.patterns import Pattern
-from stepwatch.readers.assemble import of_kind
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -24,14 +23,15 @@ from stepwatch.run import (
     Checkpoint,
     Evaluation,
     Event,
+    EventColumns,
     Fact,
-    Fault,
     Floats,
     Ints,
     Iterations,
     Levers,
     Timing,
     Traits,
+    column_of,
 )
 
 _WORK = "teraflops of a token"
@@ -75,26 +75,27 @@ class _Torchtitan(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
-        rows, events = records.iterations(), records.sorted_events()
+        work = records.take_columns(_WORK, 2)[1]
+        rows, kinds = records.iterations(), records.by_kind()
         if not len(rows):
             return
-        rows = _once(rows, starts_of(rows, events))
-        told = [*of_kind(events, Fact), *of_kind(events, Fault)]
-        saves = _saves(of_kind(events, Checkpoint), [fact.line for fact in of_kind(events, Fact) if fact.header])
-        evaluations = _with_costs(of_kind(events, Evaluation), saves, rows)
-        rows = _timed(rows, told, evaluations, saves)
-        rows = replace(rows, loss=np.where(rows.loss < 0, np.nan, rows.loss))  # of a stage that does not know it
-        work = records.take_table(_WORK, 2)[:, 1]
+        rows = _once(rows, starts_of(rows, kinds.facts))
+        told: list[Event] = [*kinds.facts, *kinds.faults]
         mfu = rows.reported_mfu[np.isfinite(rows.reported_mfu)]
         if len(work) and not (len(mfu) and float(np.median(mfu)) > IMPOSSIBLE_MFU):
             told.append(Fact(int(rows.line[0]), "flops_per_token", float(np.median(work)) * 1e12))
-        records.events = [*told, *evaluations, *saves]
+        del work, mfu  # there may be millions of rows
+        saves = _saves(kinds.checkpoints, [fact.line for fact in kinds.facts if fact.header])
+        evaluations = _with_costs(EventColumns.of(Evaluation, kinds.evaluations), saves, rows)
+        rows = _timed(rows, kinds.facts, evaluations, saves)
+        rows = replace(rows, loss=np.where(rows.loss < 0, np.nan, rows.loss))  # of a stage that does not know it
+        records.replace_events(told, evaluations, saves)
         timed = credible(rows.time_s)
         for line in rows.line[~timed].tolist():
             records.add_unread(line, "")
-        cards = next((fact.value for fact in told if isinstance(fact, Fact) and fact.name == "world_size"), 1.0)
+        cards = next((fact.value for fact in kinds.facts if fact.name == "world_size"), 1.0)
         rows = replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)  # that of one card is printed
-        records.replace_rows(rows.take(timed))
+        records.replace_rows(rows if timed.all() else rows.take(timed))
 
 
 def _once(rows: Iterations, starts: Ints) -> Iterations:
@@ -114,41 +115,36 @@ def _once(rows: Iterations, starts: Ints) -> Iterations:
     return rows.take(kept)
 
 
-def _saves(told: Sequence[Checkpoint], headers: Sequence[int]) -> list[Checkpoint]:
+def _saves(told: Sequence[Checkpoint], headers: Sequence[int]) -> EventColumns[Checkpoint]:
     """Each save once, from its first line, with what the slowest rank says that it took."""
-    saves: list[Checkpoint] = []
-    before = -1
-    for save, process in zip(told, np.searchsorted(headers, [save.line for save in told]).tolist(), strict=True):
-        if process != before or save.at != saves[-1].at:
-            saves.append(save)
-        elif save.took_s is not None:
-            saves[-1] = saves[-1]._replace(took_s=max(save.took_s, saves[-1].took_s or 0.0))
-        before = process
-    return saves
+    saves = EventColumns.of(Checkpoint, told)
+    if not len(saves):
+        return saves
+    process, at = np.searchsorted(headers, column_of(saves, "line")), np.nan_to_num(column_of(saves, "at"), nan=-1.0)
+    new = (np.diff(process, prepend=-1) != 0) | (np.diff(at, prepend=np.nan) != 0)
+    longest = np.fmax.reduceat(column_of(saves, "took_s"), np.flatnonzero(new))
+    return saves.take(new).with_column("took_s", longest)
 
 
-def _with_costs(evaluations: Sequence[Evaluation], saves: Sequence[Checkpoint], rows: Iterations) -> list[Evaluation]:
+def _with_costs(
+    evaluations: EventColumns[Evaluation], saves: EventColumns[Checkpoint], rows: Iterations
+) -> EventColumns[Evaluation]:
     """By the clock since the line of the same step, without the save that comes between."""
-    if not evaluations:
-        return []
-    line, at, _, _, _, stamp = (np.array(column) for column in zip(*evaluations, strict=True))
-    above = np.searchsorted(rows.line, line) - 1
-    begins, ends = (np.searchsorted([save.line for save in saves], place) for place in (rows.line[above] + 1, line))
+    line, stamp_s = column_of(evaluations, "line"), column_of(evaluations, "stamp_s")
+    above = rows_after(rows, evaluations) - 1
+    lines_of_saves, costs = column_of(saves, "line"), np.nan_to_num(column_of(saves, "took_s"))
+    begins, ends = (np.searchsorted(lines_of_saves, place) for place in (rows.line[above] + 1, line))
     between = np.zeros(len(line))
     for i in np.flatnonzero(ends > begins).tolist():
-        between[i] = sum(save.took_s or 0.0 for save in saves[begins[i] : ends[i]])
-    since = stamp.astype(np.float64) - rows.stamp_s[above] - between
-    timed = (above >= 0) & (rows.number[above] == at) & ~np.isnan(stamp.astype(np.float64))
-    costs = zip(evaluations, timed.tolist(), since.tolist(), strict=True)
-    # As event._replace(took_s=…), which takes four times as long; there may be as many as iterations.
-    return [
-        tuple.__new__(Evaluation, (*event[:4], took if took >= 0 else None, event[5])) if known else event
-        for event, known, took in costs
-    ]
+        between[i] = sum(costs[begins[i] : ends[i]].tolist())
+    since = stamp_s - rows.stamp_s[above] - between
+    timed = (above >= 0) & (rows.number[above] == column_of(evaluations, "at")) & ~np.isnan(stamp_s)
+    took_s = np.where(timed, np.where(since >= 0, since, np.nan), column_of(evaluations, "took_s"))
+    return evaluations.with_column("took_s", took_s)
 
 
 def _timed(
-    rows: Iterations, facts: Sequence[Event], evaluations: list[Evaluation], saves: list[Checkpoint]
+    rows: Iterations, facts: Sequence[Fact], evaluations: EventColumns[Evaluation], saves: EventColumns[Checkpoint]
 ) -> Iterations:
     """Times by the clock where it is fine enough and no validation lies between, else from the tokens per second."""
     starts = starts_of(rows, facts)
@@ -161,20 +157,20 @@ def _timed(
         by_rate = _tokens(rows, facts, starts, by_clock * plain) / rows.reported_tokens_per_s
     use_clock = plain & np.isfinite(by_clock) & fine(seconds, rows.stamp_s)
     rows = replace(rows, time_s=np.where(use_clock | ~np.isfinite(by_rate), by_clock, by_rate))
+    del seconds, by_clock, by_rate, use_clock, plain  # there may be millions of rows
     # A validation after the save starts the rate's clock again: the save is in no row then.
-    following = np.searchsorted([e.line for e in evaluations], [save.line for save in saves], side="right")
+    following = np.searchsorted(column_of(evaluations, "line"), column_of(saves, "line"), side="right")
     hidden = np.append(after, -1)[following] == rows_after(rows, saves)
-    seen = [save for save, hides in zip(saves, hidden.tolist(), strict=True) if not hides]
-    return replace(rows, time_s=without(rows, steps, seen))
+    return replace(rows, time_s=without(rows, steps, saves.take(~hidden)))
 
 
-def _tokens(rows: Iterations, facts: Sequence[Event], starts: Ints, by_clock: Floats) -> Floats:
+def _tokens(rows: Iterations, facts: Sequence[Fact], starts: Ints, by_clock: Floats) -> Floats:
     """Tokens of one step behind the rate of each row: by the clock, else what the header shows."""
     tokens = np.full(len(rows), np.nan)
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
         seen = (rows.reported_tokens_per_s * by_clock)[start:end]
         seen = seen[np.isfinite(seen) & (seen > 0)]
-        told = {fact.name: fact.value for fact in facts if isinstance(fact, Fact) and fact.line < rows.line[start]}
+        told = {fact.name: fact.value for fact in facts if fact.line < rows.line[start]}
         if len(seen):
             tokens[start:end] = np.median(seen)
         elif told.get("tokens_per_iter"):

@@ -337,7 +337,7 @@ class TrainerRows:
         events = self.records.sorted_events()
         saves = [event for event in events if isinstance(event, Checkpoint)]
         self.records.events = [event for event in events if not isinstance(event, Checkpoint)]
-        unplaced = self.records.unplaced
+        unplaced = self.records.unplaced_events()
         places = np.searchsorted(bar_line, [event.line for event in unplaced]) - 1
         numbers = np.append(bar_number, 0)[places].tolist()
         for event, place, at in zip(unplaced, places.tolist(), numbers, strict=True):

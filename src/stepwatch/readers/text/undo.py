@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from stepwatch.readers.records import LONGEST_TIME_S
-from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations
+from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, column_of, rows_from
 from stepwatch.units import MILLI
 
 
 def starts_of(rows: Iterations, events: Iterable[Event]) -> Ints:
     """The rows that are the first after a header; the very first row is one of them."""
     headers = [event.line for event in events if isinstance(event, Fact) and event.header]
-    after = np.searchsorted(rows.line, [-1, *headers])
+    after = rows_from(rows.line, [-1, *headers])
     return np.unique(after[after < len(rows)])
 
 
@@ -22,22 +23,24 @@ def gaps_of(rows: Iterations, starts: Ints) -> tuple[Ints, Floats]:
     """Iterations and seconds by the clock since the row before; 0 and nan at the start of a process."""
     steps = np.diff(rows.number, prepend=rows.number[:1])
     seconds = np.diff(rows.stamp_s, prepend=np.nan)
-    fresh = np.isin(np.arange(len(rows)), starts) | (steps <= 0)
+    fresh = steps <= 0
+    fresh[starts] = True
     return np.where(fresh, 0, steps), np.where(fresh | (seconds < 0), np.nan, seconds)
 
 
-def rows_after(rows: Iterations, events: Sequence[Evaluation | Checkpoint]) -> Ints:
+def rows_after(rows: Iterations, events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Ints:
     """The row in whose line's span each event lies: the next one that is printed."""
-    return np.asarray(np.searchsorted(rows.line, [event.line for event in events]), dtype=np.int64)
+    return rows_from(rows.line, column_of(events, "line"))
 
 
-def without(rows: Iterations, steps: Ints, events: Sequence[Evaluation | Checkpoint]) -> Floats:
+def without(rows: Iterations, steps: Ints, events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Floats:
     """The times, without what the events took, whose cost is known, in the mean of the row after them."""
     times = rows.time_s.copy()
-    for row, event in zip(rows_after(rows, events).tolist(), events, strict=True):
-        if event.took_s is None or row >= len(rows) or steps[row] == 0:
+    took_s = column_of(events, "took_s")
+    for row, took in zip(rows_after(rows, events).tolist(), took_s.tolist(), strict=True):
+        if math.isnan(took) or row >= len(rows) or steps[row] == 0:
             continue
-        rest = times[row] - event.took_s / steps[row]
+        rest = times[row] - took / steps[row]
         if rest > 0:  # a cost beyond the whole is another clock's
             times[row] = rest
     return times

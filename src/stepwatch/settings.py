@@ -6,7 +6,6 @@ import ast
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -86,31 +85,19 @@ class Setting(NamedTuple):
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Settings(Mapping[str, Setting]):
-    """Setting names to values with their origins; unknown is absent, never a stand-in."""
-
-    entries: Mapping[str, Setting]
+class Settings(dict[str, Setting]):
+    """Setting names to values with their origins; unknown is absent, never a stand-in. Never changed in place."""
 
     @classmethod
     def of(cls, origin: Origin, values: Mapping[str, Value]) -> Settings:
         return cls({name: Setting(value, origin) for name, value in values.items()})
 
-    def __getitem__(self, name: str) -> Setting:
-        return self.entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
     def overridden_by(self, others: Settings) -> Settings:
         """These settings; where the others say something, what they say."""
-        return Settings({**self.entries, **others.entries})
+        return Settings(self | others)
 
     def number(self, name: str) -> float | None:
-        setting = self.entries.get(name)
+        setting = self.get(name)
         if setting is None or isinstance(setting.value, (str, bool)):
             return None
         return float(setting.value)
@@ -121,11 +108,11 @@ class Settings(Mapping[str, Setting]):
         return int(value) if value is not None and value >= 1 and value == int(value) else None
 
     def flag(self, name: str) -> bool | None:
-        setting = self.entries.get(name)
+        setting = self.get(name)
         return setting.value if setting is not None and isinstance(setting.value, bool) else None
 
     def text(self, name: str) -> str | None:
-        setting = self.entries.get(name)
+        setting = self.get(name)
         return setting.value if setting is not None and isinstance(setting.value, str) else None
 
 

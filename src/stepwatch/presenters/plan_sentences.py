@@ -235,7 +235,7 @@ def _listed(plan: Plan, names: list[str]) -> tuple[str, int]:
 
 
 def _origin(plan: Plan, name: str) -> Origin | None:
-    return plan.settings[name].origin if name in plan.settings.entries else None
+    return plan.settings[name].origin if name in plan.settings else None
 
 
 def value_text(setting: Setting) -> str:

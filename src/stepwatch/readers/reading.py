@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -84,19 +84,21 @@ def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, fl
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
     """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
-    if like is not None:
-        from stepwatch.readers.formats.like import reader_like
-
-        runs = tuple(run for run in parse(source, reader_like(like)) if len(run.iterations))
-        if not runs:
-            raise not_like(like)
-        return runs
     if format_name is not None and format_name not in READERS:
         raise UsageError(
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:list}", {"names": ", ".join(READERS)}),
         )
+    collects = gc.isenabled()
+    gc.disable()  # what is read holds no cycles: to look for them among millions of events takes a third of the time
     try:
+        if like is not None:
+            from stepwatch.readers.formats.like import reader_like
+
+            runs = tuple(run for run in parse(source, reader_like(like)) if len(run.iterations))
+            if not runs:
+                raise not_like(like)
+            return runs
         if source.beside or kind_of(source.head(64)) == "wandb":
             return _read_with_files(source, format_name)
         return _read_text(source, format_name)
@@ -109,6 +111,9 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
             Message("no iteration of the format {forced:word}; the log looks like {other:word}", facts),
             Message("leave --log-format out, or give the format of the log"),
         ) from error
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
@@ -137,8 +142,7 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
     """From the history, or from the console output where that shows no steps, or of its epochs."""
     from stepwatch.readers.formats import wandb_file, wandb_records
 
-    with _without_collection():
-        whole = wandb_file.read_whole(source.blocks())
+    whole = wandb_file.read_whole(source.blocks())
 
     def timed(finish: Callable[[int, Records], None]) -> tuple[Run, ...]:
         reader = READERS["wandb-file"]._replace(finish=finish)
@@ -190,29 +194,16 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
 def _parsed(source: Source, reader: Reader, line: int = 0) -> tuple[tuple[Run, ...], int]:
     """Block by block; with the number of the line behind the last."""
     records = Records()
-    with _without_collection():
-        for block in source.blocks():
-            reader.parse(block, line, records)
-            if any(letters in block for letters in _ENDS_OF_PROGRAMS):
-                ends = (found.start() for found in _END_OF_PROGRAM.finditer(block))
-                records.events += [Fact(line + block.count(b"\n", 0, end) + 1, OVER, True) for end in ends]
-            records.narrow()
-            line += lines_in(block)
-        reader.finish(line, records)
+    for block in source.blocks():
+        reader.parse(block, line, records)
+        if any(letters in block for letters in _ENDS_OF_PROGRAMS):
+            ends = (found.start() for found in _END_OF_PROGRAM.finditer(block))
+            records.events += [Fact(line + block.count(b"\n", 0, end) + 1, OVER, True) for end in ends]
         records.narrow()
-        return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name)), line
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """What is read holds no cycles: to look for them among millions of events takes a third of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
+        line += lines_in(block)
+    reader.finish(line, records)
+    records.narrow()
+    return tuple(replace(run, written_s=source.written_s) for run in assemble(records, reader, source.name)), line
 
 
 def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:

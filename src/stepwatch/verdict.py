@@ -17,7 +17,7 @@ from stepwatch.analysis.statistics import median, pieces
 from stepwatch.analysis.throughput import SMALLEST_CHANGE
 from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
-from stepwatch.run import Fault, FaultKind, Timing, numbers_of
+from stepwatch.run import Fault, Timing, numbers_of
 from stepwatch.settings import Origin
 from stepwatch.units import DAY_S, HOUR_S, Interval
 
@@ -112,7 +112,7 @@ def judge(
     beside_steps_s = sum(analysis.goodput.parts_s[part] for part in ("eval", "checkpoint", "compile"))
     # The gravest first, with what must be there: a finding, or something else that shows it.
     rules: tuple[tuple[Callable[[Evidence], Verdict | None], object], ...] = (
-        (crashed, fault is not None and fault.kind is not FaultKind.INTERRUPTED),
+        (crashed, fault is not None and fault.kind != "interrupted"),
         (diverged, "loss_nan" in codes),
         (stopped, fault is not None or "max_iters" in run.settings),
         (too_little, len(run.iterations) < 2 or not analysis.costs.step_measured),
@@ -133,36 +133,34 @@ def judge(
 # --- it ended ---------------------------------------------------------------------------------------------------
 
 _ENDINGS = {
-    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.DISK_FULL: Message("The disk was full after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.CUDA: Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.NCCL: Message("The ranks lost contact after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.KILLED: Message("The run was killed after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.ERROR: Message("The run crashed after iteration {last:n}: “{quote:quote}”"),
-    FaultKind.TRACEBACK: Message("The run crashed after iteration {last:n}; its traceback begins in line {line:n}."),
+    "out of memory": Message("The run ran out of GPU memory after iteration {last:n}: “{quote:quote}”"),
+    "disk full": Message("The disk was full after iteration {last:n}: “{quote:quote}”"),
+    "cuda error": Message("The run crashed with a CUDA error after iteration {last:n}: “{quote:quote}”"),
+    "nccl error": Message("The ranks lost contact after iteration {last:n}: “{quote:quote}”"),
+    "killed": Message("The run was killed after iteration {last:n}: “{quote:quote}”"),
+    "error": Message("The run crashed after iteration {last:n}: “{quote:quote}”"),
+    "traceback": Message("The run crashed after iteration {last:n}; its traceback begins in line {line:n}."),
 }
 _ENDINGS_BEFORE = {
-    FaultKind.OUT_OF_MEMORY: Message("The run ran out of GPU memory before its first iteration: “{quote:quote}”"),
-    FaultKind.DISK_FULL: Message("The disk was full before the first iteration: “{quote:quote}”"),
-    FaultKind.CUDA: Message("The run crashed with a CUDA error before its first iteration: “{quote:quote}”"),
-    FaultKind.NCCL: Message("The ranks lost contact before the first iteration: “{quote:quote}”"),
-    FaultKind.KILLED: Message("The run was killed before its first iteration: “{quote:quote}”"),
-    FaultKind.ERROR: Message("The run crashed before its first iteration: “{quote:quote}”"),
-    FaultKind.TRACEBACK: Message("The run crashed before its first iteration; its traceback begins in line {line:n}."),
+    "out of memory": Message("The run ran out of GPU memory before its first iteration: “{quote:quote}”"),
+    "disk full": Message("The disk was full before the first iteration: “{quote:quote}”"),
+    "cuda error": Message("The run crashed with a CUDA error before its first iteration: “{quote:quote}”"),
+    "nccl error": Message("The ranks lost contact before the first iteration: “{quote:quote}”"),
+    "killed": Message("The run was killed before its first iteration: “{quote:quote}”"),
+    "error": Message("The run crashed before its first iteration: “{quote:quote}”"),
+    "traceback": Message("The run crashed before its first iteration; its traceback begins in line {line:n}."),
 }
 _REMEDIES = {
-    FaultKind.DISK_FULL: Message("Free up disk space where the checkpoints are written."),
-    FaultKind.CUDA: Message(
+    "disk full": Message("Free up disk space where the checkpoints are written."),
+    "cuda error": Message(
         "If it happens again, run with CUDA_LAUNCH_BLOCKING=1: the traceback then names the call that failed."
     ),
-    FaultKind.NCCL: Message(
+    "nccl error": Message(
         "Look for the rank that failed first: the others only lost contact with it. NCCL_DEBUG=INFO shows more."
     ),
-    FaultKind.KILLED: Message(
-        "Find out what ended it: a time limit, too little host memory (see dmesg), or another user."
-    ),
-    FaultKind.ERROR: Message("The lines above it in the log show where in the code it failed."),
-    FaultKind.TRACEBACK: Message("The last line of the traceback says what went wrong."),
+    "killed": Message("Find out what ended it: a time limit, too little host memory (see dmesg), or another user."),
+    "error": Message("The lines above it in the log show where in the code it failed."),
+    "traceback": Message("The last line of the traceback says what went wrong."),
 }
 
 
@@ -174,7 +172,7 @@ def crashed(evidence: Evidence) -> Verdict | None:
     facts: dict[str, Any] = {"last": last, "quote": fault.text, "line": fault.line + 1}
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
-    if fault.kind is FaultKind.OUT_OF_MEMORY:
+    if fault.kind == "out of memory":
         from stepwatch.advice.out_of_memory import shortage_of, smaller_batch  # with the estimator, for this end alone
 
         remedy = smaller_batch(run, evidence.analysis.throughput.gpu, fault.text)

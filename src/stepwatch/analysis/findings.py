@@ -19,7 +19,6 @@ from stepwatch.run import (
     SENTINEL_MFU,
     SLEEP_S,
     Fault,
-    FaultKind,
     Floats,
     Ints,
     Run,
@@ -621,11 +620,11 @@ def end(a: Analysis) -> Iterator[Finding]:
     fault = cause_of_end(a.run)
     if fault is not None:
         text = {
-            FaultKind.INTERRUPTED: Message("The run was interrupted by hand after iteration {last:n}."),
-            FaultKind.OUT_OF_MEMORY: Message("The run ran out of memory after iteration {last:n}."),
-            FaultKind.KILLED: Message("The run was killed after iteration {last:n}."),
+            "interrupted": Message("The run was interrupted by hand after iteration {last:n}."),
+            "out of memory": Message("The run ran out of memory after iteration {last:n}."),
+            "killed": Message("The run was killed after iteration {last:n}."),
         }.get(fault.kind, Message("The run ended with an error after iteration {last:n}."))
-        severity = NOTICE if fault.kind is FaultKind.INTERRUPTED else WARNING
+        severity = NOTICE if fault.kind == "interrupted" else WARNING
         yield Finding("ended_early", severity, text._replace(params={"last": int(a.run.iterations.number[-1])}))
 
 
@@ -637,7 +636,7 @@ def cause_of_end(run: Run) -> Fault | None:
     done = len(rows) > 0 and end is not None and int(rows.number[-1]) >= end
     cause = most_telling([fault for fault in run.faults if fault.line > last])
     # A process that has done its work may be killed or lose its ranks while it ends.
-    harmless = done and cause is not None and cause.kind in (FaultKind.INTERRUPTED, FaultKind.KILLED, FaultKind.NCCL)
+    harmless = done and cause is not None and cause.kind in ("interrupted", "killed", "nccl error")
     return None if harmless else cause
 
 

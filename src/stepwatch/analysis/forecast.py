@@ -227,7 +227,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     # Stalls that keep coming go on coming; a few may have been the only ones. A machine asleep does not count.
     stalls = phases.excess_s(run, phases.of(Phase.STALL))
     awake = stalls[stalls < SLEEP_S]
-    lost_s = float(awake.sum()) / run.logged * max(end - last, 0)
+    lost_s = float(awake.sum()) / run.logged * max(end - last, 0) if len(awake) else 0.0
     loop = Loop(ahead, lost_s=Interval(0.0, lost_s if len(awake) >= 5 else 0.0, 1.5 * lost_s))
     evaluates = (
         bool(run.evaluations)

@@ -220,7 +220,7 @@ def _run_row(run: RunReport) -> dict[str, Any]:
         **{name: getattr(t, name) for name in _THROUGHPUT},
         "verdict": verdict.status.value,
         "verdict_text": say(verdict.text, "en"),
-        "fault": fault.kind.value if fault is not None else None,
+        "fault": fault.kind if fault is not None else None,
         **_times(a.run, goodput.wall_s),
         **columns,
         "other_settings": json.dumps({name: value for name, value in sorted(settings.items()) if value is not None}),

@@ -22,7 +22,6 @@ from stepwatch.run import (
     EventColumns,
     Fact,
     Fault,
-    FaultKind,
     Floats,
     Ints,
     Iterations,
@@ -352,7 +351,7 @@ def _ranks(kinds: Kinds) -> int:
             counts = dict.fromkeys(counts, 0) if crashed else counts
             counts[event.name] += 1
             crashed = False
-        elif isinstance(event, Fault) and event.kind is FaultKind.TRACEBACK:
+        elif isinstance(event, Fault) and event.kind == "traceback":
             crashed = True
     return max(1, *counts.values())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -275,17 +275,10 @@ class Fact(NamedTuple):
     header: bool = False
 
 
-class FaultKind(StrEnum):
-    """Why a process ended, the most telling first: where several are logged, the others follow from it."""
-
-    INTERRUPTED = "interrupted"
-    OUT_OF_MEMORY = "out of memory"
-    DISK_FULL = "disk full"
-    CUDA = "cuda error"
-    ERROR = "error"
-    NCCL = "nccl error"
-    KILLED = "killed"
-    TRACEBACK = "traceback"
+FaultKind: TypeAlias = Literal[
+    "interrupted", "out of memory", "disk full", "cuda error", "error", "nccl error", "killed", "traceback"
+]
+"""Why a process ended, the most telling first: where several are logged, the others follow from it."""
 
 
 class Fault(NamedTuple):
@@ -298,11 +291,11 @@ class Fault(NamedTuple):
 
 def most_telling(faults: Sequence[Fault]) -> Fault | None:
     """The one that the others follow from."""
-    by_hand = min((fault.line for fault in faults if fault.kind is FaultKind.INTERRUPTED), default=0)
+    by_hand = min((fault.line for fault in faults if fault.kind == "interrupted"), default=0)
     # These are no echo of an interruption: where one stands before it, somebody ended the ranks that hung.
-    causes = (FaultKind.OUT_OF_MEMORY, FaultKind.DISK_FULL, FaultKind.CUDA)
+    causes = ("out of memory", "disk full", "cuda error")
     before = [fault for fault in faults if fault.line < by_hand and fault.kind in causes]
-    order = list(FaultKind)
+    order = get_args(FaultKind)
     return min(before or faults, key=lambda fault: (order.index(fault.kind), fault.line), default=None)
 
 

@@ -8,39 +8,39 @@ from stepwatch.readers.records import LONGEST_LINE_KEPT, Records
 from stepwatch.run import Fact, Fault, FaultKind
 
 # The first kind that fits counts: the specific ones before the general.
-_KINDS = (
+_KINDS: tuple[tuple[FaultKind, str], ...] = (
     (
-        FaultKind.INTERRUPTED,
+        "interrupted",
         r"^KeyboardInterrupt\b|(?<![\"'])\bDetected KeyboardInterrupt\b|^\^C|^stopped by (?:SIG|another rank)"
         r"|\bgot signal: 2\b|\(SIGINT\)",
     ),
     (
-        FaultKind.OUT_OF_MEMORY,
+        "out of memory",
         r"(?:CUDA|HIP|MPS|XPU)\b.{0,40}\bout of memory|^out of memory$|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
         r"|RESOURCE_EXHAUSTED|ResourceExhaustedError|OOM when allocating|kIOGPUCommandBufferCallbackErrorOutOfMemory",
     ),
-    (FaultKind.DISK_FULL, r"No space left on device|Disk quota exceeded|\bErrno (?:28|122)\b"),
+    ("disk full", r"No space left on device|Disk quota exceeded|\bErrno (?:28|122)\b"),
     (
-        FaultKind.NCCL,
+        "nccl error",
         r"\bNCCL (?:\w+ )?(?:error|failure)|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|ncclRemoteError"
         r"|Watchdog caught collective operation timeout|DistBackendError|Timed out waiting \d+ms for (?:send|recv)",
     ),
     (
-        FaultKind.CUDA,
+        "cuda error",
         r"\b(?:CUDA|HIP|cuDNN) (?:driver |runtime )?error\b|CUDA_ERROR_|CUBLAS_STATUS_|CUDNN_STATUS_"
         r"|device-side assert triggered|illegal memory access|^\[\w+ ERROR\] at file|\bNVRM: Xid|uncorrectable ECC",
     ),
     (
-        FaultKind.KILLED,
+        "killed",
         r"^(?:\S+: line \d+: +\d+ )?(?:Killed|Terminated)\b|\bSIG(?:KILL|TERM)\b|DUE TO (?:TIME LIMIT|PREEMPTION|NODE)"
         r"|oom[-_]kill|\bSignalException\b|CANCELLED AT|killed by signal|\bjob killed:|exit(?: ?code|ed with)?:? -9\b",
     ),
     (
-        FaultKind.ERROR,
+        "error",
         r"^(?:[\w.]+\.)?_?[A-Z]\w*(?:Error|Exception|Iteration|Expired)(?::|$)|^Error: |^Segmentation fault|^Bus error"
         r"|\(core dumped\)|^terminate called after|^Fatal Python error|^Aborted\b|(?:can't|[Cc]annot) allocate memory",
     ),
-    (FaultKind.TRACEBACK, r"^Traceback \(most recent call last\)"),
+    ("traceback", r"^Traceback \(most recent call last\)"),
 )
 _PATTERNS = tuple((kind, re.compile(source)) for kind, source in _KINDS)
 FAULT_LETTERS = (
@@ -84,7 +84,7 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
     for kind, pattern in _PATTERNS:
         if pattern.search(start):
             # Lightning warns of an interrupt; nobody does of one that did not happen.
-            warned = kind is not FaultKind.INTERRUPTED and _HARMLESS.search((prefix + start)[:150])
+            warned = kind != "interrupted" and _HARMLESS.search((prefix + start)[:150])
             harmless = warned or _CODE.match(start)
             begin = max(start.find("slurmstepd: "), 0)  # it writes into the middle of a line
             return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_LINE_KEPT])

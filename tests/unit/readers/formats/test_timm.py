@@ -9,7 +9,7 @@ import pytest
 
 from stepwatch.errors import NoIterations
 from stepwatch.readers import read
-from stepwatch.run import FaultKind, Run
+from stepwatch.run import Run
 from stepwatch.sources import from_text
 
 Loop = Callable[[int, list[float], list[float]], str]
@@ -121,7 +121,7 @@ def test_a_log_that_begins_in_mid_epoch_has_no_first_step() -> None:
 def test_a_job_at_its_time_limit_was_killed() -> None:
     steps, data = _steps(301)
     run = _one(_timm(0, steps, data) + "=>> PBS: job killed: walltime 3642 exceeded limit 3600\n")
-    assert [fault.kind for fault in run.faults] == [FaultKind.KILLED]
+    assert [fault.kind for fault in run.faults] == ["killed"]
 
 
 def test_an_evaluation_alone_is_no_training() -> None:

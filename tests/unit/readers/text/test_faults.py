@@ -11,11 +11,11 @@ from stepwatch.run import FaultKind
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("RuntimeError: the size of Weights 1024 must match", FaultKind.ERROR),  # no stamp of a warning
-        ("RuntimeError: CUDA error: an illegal memory access was encountered", FaultKind.CUDA),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", FaultKind.OUT_OF_MEMORY),
-        ("Traceback (most recent call last):", FaultKind.TRACEBACK),
-        ("/lib/trainer/call.py:54: UserWarning: Detected KeyboardInterrupt, stopping...", FaultKind.INTERRUPTED),
+        ("RuntimeError: the size of Weights 1024 must match", "error"),  # no stamp of a warning
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "cuda error"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "out of memory"),
+        ("Traceback (most recent call last):", "traceback"),
+        ("/lib/trainer/call.py:54: UserWarning: Detected KeyboardInterrupt, stopping...", "interrupted"),
     ],
 )
 def test_a_line_that_ends_a_process_is_a_fault(line: str, kind: FaultKind) -> None:

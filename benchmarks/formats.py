@@ -31,8 +31,8 @@ if str(SOURCE) not in sys.path:
     sys.path.append(str(SOURCE))
 
 from stepwatch.errors import InputError
-from stepwatch.readers import READERS, detect, read
-from stepwatch.readers.formats import Reader
+from stepwatch.readers import detect, read
+from stepwatch.readers.formats import FORMATS, Reader, all_readers, reader_of
 from stepwatch.readers.records import Records
 from stepwatch.run import Checkpoint, Evaluation, Run
 from stepwatch.sources import Source, from_file, from_text
@@ -324,7 +324,7 @@ class Rate:
 # --- what is there ----------------------------------------------------------------------------------------------
 
 
-def samples(place: Path, names: Collection[str] = READERS.keys()) -> Iterator[Sample]:
+def samples(place: Path, names: Collection[str] = FORMATS.keys()) -> Iterator[Sample]:
     """The files that hold iterations by their pattern, or are of a format that is no log."""
     taken: set[Path] = set()
     for kind in (kind for kind in KINDS if kind.name in names):
@@ -401,7 +401,7 @@ def _score_of_other(path: Path) -> Score:
 
 def score_of(sample: Sample) -> Score:
     """One file, read by its own reader and held against all others."""
-    reader = READERS[sample.kind.name]
+    reader = reader_of(sample.kind.name)
     records = Records()
     reader.parse(sample.source.text, 0, records)
     with suppress(InputError):  # it may say that there is nothing in it
@@ -410,7 +410,7 @@ def score_of(sample: Sample) -> Score:
     column = found.number if sample.kind.by_number else found.line
     rows = set(column[np.isfinite(found.time_s)].tolist())
     cuts = [(begin, detect(cut)) for begin, cut in _cuts(sample)]
-    others = [other for other in READERS.values() if other.name != reader.name and not other.claims_any_bar]
+    others = [other for other in all_readers().values() if other.name != reader.name and not other.claims_any_bar]
     return Score(
         kind=reader.name, name=sample.path.name.split("_")[0], lines=len(sample.iterations),
         read=sum(iteration in rows for iteration in sample.iterations),
@@ -478,7 +478,7 @@ def table(scores: Sequence[Score]) -> str:
         "| other readers | step time against the clock |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    out += [_row(name, [score for score in scores if score.kind == name]) for name in READERS]
+    out += [_row(name, [score for score in scores if score.kind == name]) for name in FORMATS]
     wanted = (
         "Against the clock: torchtitan's times are taken from its clock, so that its 0.00% shows nothing, and "
         "DeepSpeed's are if no line shows the batch.\n\n"
@@ -778,7 +778,7 @@ def around_number(line: str, number: int) -> tuple[str, int, str] | None:
 def speeds(names: Collection[str] = ()) -> list[Rate]:
     """The best of a few rates of each reader, or of those named."""
     rates = []
-    for name, reader in READERS.items():
+    for name, reader in all_readers().items():
         if names and name not in names:
             continue
         try:

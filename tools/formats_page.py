@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from stepwatch.readers import READERS
-from stepwatch.readers.formats import BOTH, NOTHING, Reader
+from stepwatch.readers.formats import BOTH, FORMATS, NOTHING, Reader, reader_of
 from stepwatch.run import Levers, Timing
 from tools import ROOT
 
@@ -46,12 +45,12 @@ INCLUDED = {BOTH: "evaluation and checkpoint", NOTHING: "neither evaluation nor 
 
 
 def page() -> str:
-    readers = [READERS[name] for name in sorted(READERS)]
+    readers = [reader_of(name) for name in sorted(FORMATS)]
     rows = (
         f"| [{one.name}](#{one.name.replace('.', '')}) | {TIMES[one.timing]} | {_included(one)} |\n" for one in readers
     )
     sections = (
-        f"\n## {name}\n\n{about}\n\n```text\n{example}\n```\n{_levers(READERS[name].traits.levers)}"
+        f"\n## {name}\n\n{about}\n\n```text\n{example}\n```\n{_levers(reader_of(name).traits.levers)}"
         for name, (about, example) in sorted(_described().items())
     )
     return HEAD + "".join(rows) + "".join(sections)

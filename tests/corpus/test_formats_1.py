@@ -17,6 +17,7 @@ from benchmarks import adapter
 from tests.corpus.places import MIXED, ONE_OF_MANY, runs_of, source_of
 
 from stepwatch import readers
+from stepwatch.readers.formats import reader_of
 from stepwatch.run import Run
 from stepwatch.sources import Source
 
@@ -132,5 +133,5 @@ def test_any_200_lines_tell_the_format(path: Path) -> None:
 def test_no_line_of_another_trainer_is_taken() -> None:
     for path in filter(Path.is_file, OTHERS):
         text = source_of(path).text
-        taken = [shape.format for shape in SHAPES if readers.READERS[shape.format].sniff(text)]
+        taken = [shape.format for shape in SHAPES if reader_of(shape.format).sniff(text)]
         assert not taken, (path, taken)

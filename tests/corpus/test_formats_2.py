@@ -19,7 +19,8 @@ from tests.corpus import places
 from tests.corpus.places import MIXED, all_logs, source_of
 
 from stepwatch.errors import NoIterations
-from stepwatch.readers import READERS, detect
+from stepwatch.readers import detect
+from stepwatch.readers.formats import reader_of
 from stepwatch.run import Run
 from stepwatch.sources import Source
 
@@ -95,7 +96,7 @@ def test_no_line_of_another_trainer_is_taken() -> None:
         if path.name.startswith("07_wisdom-pan") or path.parent.name in MIXED:
             continue
         text = source_of(path).text
-        claims = {name for name in FORMATS if READERS[name].sniff(text) > 0}
+        claims = {name for name in FORMATS if reader_of(name).sniff(text) > 0}
         if not claims <= theirs.get(path.parent.name, set()):
             wrong.append((path.name, claims))
     assert wrong == []

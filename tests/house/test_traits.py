@@ -9,11 +9,11 @@ import pytest
 from tests.house.test_layers import room_of
 from tests.house.trees import FILES, nodes_of
 
-from stepwatch.readers import READERS
+from stepwatch.readers.formats import FORMATS
 
 MAY_ASK = {"readers", "run"}  # `run` only whether two runs have the same format
 WITHOUT_NAMES = {"analysis", "advice", "watch", "presenters", "web", "cli", "answers", "report", "explanation"}
-NAMES = set(READERS) - {"stepwatch"}  # which is also the name of this program
+NAMES = set(FORMATS) - {"stepwatch"}  # which is also the name of this program
 
 
 def _asks(nodes: Iterable[ast.AST]) -> Iterator[int]:

@@ -22,7 +22,8 @@ from stepwatch.estimator.plan import Plan, plan
 from stepwatch.gpus import Gpu, find_gpu, gpus
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render
-from stepwatch.readers import READERS, read
+from stepwatch.readers import read
+from stepwatch.readers.formats import all_readers
 from stepwatch.report import AdviceReport
 from stepwatch.run import Levers
 from stepwatch.settings import Origin, Settings, Value
@@ -328,7 +329,7 @@ RECORDED = st.fixed_dictionaries({
     "checkpoint_s": st.floats(0.0, 60.0), "compile_s": st.none() | st.floats(0.1, 60.0),
     "eval_interval": st.sampled_from([1, 2, 5, 10, 50]), "noise": st.floats(0.0, 0.3), "seed": st.integers(0, 99),
 })  # fmt: skip
-TABLES = sorted({reader.traits.levers for reader in READERS.values()})
+TABLES = sorted({reader.traits.levers for reader in all_readers().values()})
 
 
 @given(RECORDED, st.sampled_from(TABLES), st.floats(0.0, 1.0), st.sampled_from([None, 0.01, 1.0, 168.0]))

@@ -36,8 +36,9 @@ from stepwatch.presenters.look_answer import event_line, live_lines, monitor, pr
 from stepwatch.presenters.pictures import has_no_font, png, svg, titled
 from stepwatch.presenters.run_charts import plot
 from stepwatch.presenters.screen import plain
-from stepwatch.readers import READERS, read
+from stepwatch.readers import read
 from stepwatch.readers.assemble import assemble
+from stepwatch.readers.formats import all_readers, reader_of
 from stepwatch.readers.records import Records
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Checkpoint, Evaluation, Fact, Run
@@ -50,7 +51,7 @@ from stepwatch.watch import Live
 
 SPOKEN = st.sampled_from(LANGUAGES)
 FORMS = st.sampled_from(("terminal", "overview", "md", "page"))
-FORMATS = tuple(name for name, reader in READERS.items() if reader.complete is None)
+FORMATS = tuple(name for name, reader in all_readers().items() if reader.complete is None)
 
 
 def a_run(seed: int) -> Run:
@@ -78,7 +79,7 @@ def a_run(seed: int) -> Run:
         records.events.append(kind(line=2 * line + 1, at=at, took_s=took_s))
     for name in rng.choice(sorted(bounds.SETTINGS), rng.integers(0, 6), replace=False).tolist():
         records.events.append(Fact(0, name, one_whole(rng, bounds.SETTINGS[name])))
-    return assemble(records, READERS[rng.choice(FORMATS)], "a.log")[-1]
+    return assemble(records, reader_of(rng.choice(FORMATS)), "a.log")[-1]
 
 
 runs = seeds.map(a_run)
@@ -224,7 +225,7 @@ def test_a_run_that_has_only_begun_is_explained_or_refused(
     names = ("n_layer", "n_head", "n_embd", "block_size", "batch_size", "gradient_accumulation_steps", "max_iters")
     for name in data.draw(st.lists(st.sampled_from(names), unique=True)):
         records.events.append(Fact(0, name, data.draw(whole(bounds.SETTINGS[name])), header=True))
-    for run in assemble(records, READERS["nanogpt"], "a.log"):
+    for run in assemble(records, reader_of("nanogpt"), "a.log"):
         with suppress(StepwatchError):
             explained(analyse(run, card), language, form)  # type: ignore[arg-type]
 

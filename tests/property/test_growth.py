@@ -30,13 +30,13 @@ from stepwatch.answers import pasted
 from stepwatch.answers.from_logs import ExplainRequest, Known, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters import text_of
-from stepwatch.readers import READERS, following, read, records
+from stepwatch.readers import following, formats, read, records
 from stepwatch.readers.following import LiveReader
 from stepwatch.run import COLUMNS, Iterations, Run
 from stepwatch.sources import Source, contents, from_file, normalise
 from stepwatch.watch import Live
 
-FORMATS = [name for name in READERS if not example_of(name).startswith("(binary")]
+FORMATS = [name for name in formats.FORMATS if not example_of(name).startswith("(binary")]
 HUGE = "99099000000"
 
 
@@ -462,7 +462,7 @@ def test_json_of_a_long_log_is_never_in_memory_as_a_whole() -> None:
     assert large - small < 0.05 * (many - few)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in READERS if example_of(name)))
+@pytest.mark.parametrize("name", sorted(name for name in formats.FORMATS if example_of(name)))
 def test_narrow_columns_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Sums and products of large numbers that are kept in four bytes each are what they are in eight."""
     example = example_of(name)

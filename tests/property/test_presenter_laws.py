@@ -26,8 +26,8 @@ from stepwatch.gpus import Gpu, gpus
 from stepwatch.gpus.calibration import Figure
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.presenters import render
-from stepwatch.readers import READERS
 from stepwatch.readers.assemble import assemble
+from stepwatch.readers.formats import reader_of
 from stepwatch.readers.records import Records
 from stepwatch.run import Fact, Run
 from stepwatch.settings import Origin, Settings
@@ -50,7 +50,7 @@ def named(shape: dict[str, int], head_size: int) -> dict[str, int]:
 def begun(shape: dict[str, int], **more: int) -> Run:
     records = Records()
     records.events += [Fact(0, name, value, header=True) for name, value in (shape | more).items()]
-    return assemble(records, READERS["nanogpt"], "a.log")[-1]
+    return assemble(records, reader_of("nanogpt"), "a.log")[-1]
 
 
 @given(

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tools.formats_page import example_of
 
-from stepwatch.readers import READERS
+from stepwatch.readers.formats import reader_of
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block, read_cells, read_floats
 from stepwatch.readers.text.clocks import Prefix, read_stamps
@@ -47,7 +47,7 @@ def _other(digits: str, random: Random, oddness: float) -> str:
 def told(name: str, text: bytes) -> tuple[object, ...]:
     """All that a reader finds, before it is divided into runs; of facts each only once."""
     records = Records()
-    READERS[name].parse(text, 0, records)
+    reader_of(name).parse(text, 0, records)
     rows = records.iterations()
     events = [repr(event) for event in records.sorted_events() if not isinstance(event, Fact)]
     facts = {(event.name, repr(event.value), event.header) for event in records.events if isinstance(event, Fact)}

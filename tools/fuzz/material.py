@@ -17,7 +17,7 @@ from tests.calibrations import a_calibration
 from tests.planted import traceback
 
 from stepwatch.gpus.calibration import calibration_json
-from stepwatch.readers import READERS
+from stepwatch.readers.formats import FORMATS
 from stepwatch.samples import CARD, MACHINE, SCHEMA
 from stepwatch.sources import kind_of
 from tools.formats_page import example_of
@@ -32,7 +32,7 @@ def own_logs() -> tuple[bytes, ...]:
     """Of every format its example, grown to some dozen lines, and the logs of the planted runs."""
     logs = [path.read_bytes() for path in sorted((ROOT / "examples").glob("*.log"))]
     logs += [a_log(random_truth(np.random.default_rng(seed))).encode()[:60_000] for seed in range(6)]
-    for name in READERS:
+    for name in FORMATS:
         example = example_of(name)
         if example.startswith("(binary"):
             continue

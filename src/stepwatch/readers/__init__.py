@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwatch.readers.assemble import joined_ranks
-from stepwatch.readers.formats import READERS, Reader
+from stepwatch.readers.formats import Reader
 from stepwatch.readers.reading import detect, read, read_all, settings_of
 
-__all__ = ["READERS", "Reader", "detect", "joined_ranks", "read", "read_all", "settings_of"]
+__all__ = ["Reader", "detect", "joined_ranks", "read", "read_all", "settings_of"]

@@ -13,7 +13,7 @@ from stepwatch.errors import NoIterations, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import joined_ranks
-from stepwatch.readers.formats import READERS
+from stepwatch.readers.formats import all_readers
 from stepwatch.readers.formats.like import reader_like
 from stepwatch.readers.log_files import NEAR, Log, Wanted, groups_of, joined_pieces, spacing, without_ranks
 from stepwatch.run import Run
@@ -171,7 +171,7 @@ class _Search:
 
 
 def sniffs_of(wanted: Wanted) -> list[Sniff]:
-    readers = READERS.values() if wanted.like is None else (reader_like(wanted.like),)
+    readers = all_readers().values() if wanted.like is None else (reader_like(wanted.like),)
     return [reader.sniff for reader in readers]
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepwatch.readers import READERS, Reader, detect
+from stepwatch.readers import Reader, detect
 from stepwatch.readers.assemble import assemble, starts_of_runs
+from stepwatch.readers.formats import reader_of
 from stepwatch.readers.reading import SNIFFED_BYTES
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.faults import FAULT_LETTERS
@@ -39,7 +40,7 @@ class LiveReader:
         self.past: list[Run] = []
         self.ended = 0
         """How many runs are over, more than are kept."""
-        self._reader: Reader | None = READERS[format_name] if format_name is not None else None
+        self._reader: Reader | None = reader_of(format_name) if format_name is not None else None
         self._undetected = b""
         self._may_have_crashed = False
         self._line = 0
@@ -72,7 +73,7 @@ class LiveReader:
                 self._line += text.count(b"\n", 0, cut)
                 self._undetected = text[cut:]
                 return
-            self._reader, self._undetected = READERS[name], b""
+            self._reader, self._undetected = reader_of(name), b""
         if text:
             if not self._is_plain:
                 if not self._recent:
@@ -92,7 +93,7 @@ class LiveReader:
         if self._reader is None:
             if not self._may_have_crashed:
                 return None
-            unknown, records = READERS["nanogpt"], Records()  # signs of a crash are the same in every format
+            unknown, records = reader_of("nanogpt"), Records()  # signs of a crash are the same in every format
             unknown.parse(self._undetected, self._line, records)
             crashed = assemble(records, unknown, self.name)[-1]
             return crashed if crashed.faults else None

@@ -16,7 +16,7 @@ import numpy as np
 from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, UsageError
 from stepwatch.messages import Message
 from stepwatch.readers.assemble import assemble, joined_ranks
-from stepwatch.readers.formats import CERTAIN, READERS, Reader
+from stepwatch.readers.formats import CERTAIN, FORMATS, Reader, all_readers, reader_of
 from stepwatch.readers.records import OVER, Records
 from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
 from stepwatch.run import Fact, Run
@@ -62,7 +62,7 @@ def detect(source: Source) -> str | None:
             for name, certain in CERTAIN.items():
                 if certain.search(head[: 1 << 16]):
                     return name
-            name, hits = strongest_claim(head, READERS)
+            name, hits = strongest_claim(head, all_readers())
             if hits >= 1:
                 return name
             if hits > traces[1]:
@@ -84,10 +84,10 @@ def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, fl
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
     """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
-    if format_name is not None and format_name not in READERS:
+    if format_name is not None and format_name not in FORMATS:
         raise UsageError(
             Message("there is no log format “{name:word}”", {"name": format_name}),
-            Message("formats: {names:list}", {"names": ", ".join(READERS)}),
+            Message("formats: {names:list}", {"names": ", ".join(FORMATS)}),
         )
     collects = gc.isenabled()
     gc.disable()  # what is read holds no cycles: to look for them among millions of events takes a third of the time
@@ -145,7 +145,7 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
     whole = wandb_file.read_whole(source.blocks())
 
     def timed(finish: Callable[[int, Records], None]) -> tuple[Run, ...]:
-        reader = READERS["wandb-file"]._replace(finish=finish)
+        reader = reader_of("wandb-file")._replace(finish=finish)
         return tuple(run for run in parse(source.holding(b""), reader) if run.is_timed)
 
     runs = timed(whole.add_steps)
@@ -179,7 +179,7 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
 def settings_of(source: Source) -> Settings:
     """What a log says of its settings, whether or not it has iterations yet."""
     name = detect(source)
-    runs = parse(source, READERS[name]) if name is not None else ()
+    runs = parse(source, reader_of(name)) if name is not None else ()
     if not runs or not (runs[0].has_header or len(runs[0].iterations)):
         raise nothing_found(source)
     return runs[0].settings
@@ -212,14 +212,14 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     name = format_name or detect(source)
     if name is None:
         raise nothing_found(source)
-    runs, lines = _parsed(source, READERS[name])
+    runs, lines = _parsed(source, reader_of(name))
     timed = tuple(run for run in runs if run.is_timed)
     if not timed and not format_name:  # where most lines have no time, those of another program may
         head = source.head(SNIFFED_BYTES)
-        hits = {other: reader.sniff(head) for other, reader in READERS.items() if other != name}
+        hits = {other: reader.sniff(head) for other, reader in all_readers().items() if other != name}
         for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
             with suppress(NoIterations):
-                timed = tuple(run for run in parse(source, READERS[other]) if run.is_timed)
+                timed = tuple(run for run in parse(source, reader_of(other)) if run.is_timed)
             if timed:
                 break
     if timed:
@@ -234,7 +234,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     # The last header of a log without iterations: a run that has only begun.
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
-    untimed = any(pattern.search(block) for block in source.blocks() for pattern, _ in READERS[name].untimed)
+    untimed = any(pattern.search(block) for block in source.blocks() for pattern, _ in reader_of(name).untimed)
     if not begun or untimed or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
         raise nothing_found(source)
     return (begun[-1],)
@@ -254,7 +254,7 @@ def _with_another_log(source: Source, runs: tuple[Run, ...], first: int, last: i
     # What the other log says, an error at its end for example, is not of this one.
     own = int(before[-1].iterations.line.max()) + 1 if before else 0
     part = source.part(own, last if behind else None)
-    runs = tuple(run for run in parse(part, READERS[name], own) if run.is_timed)
+    runs = tuple(run for run in parse(part, reader_of(name), own) if run.is_timed)
     if before:
         runs = tuple(replace(run, faults=tuple(fault for fault in run.faults if fault.line >= first)) for run in runs)
     return (*before, *joined_ranks(runs), *behind)
@@ -269,12 +269,12 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     # The readers of all formats need not be loaded for what no log can be.
     if len(list(islice(hinting, _LEAST_LINES_OF_A_LOG))) < _LEAST_LINES_OF_A_LOG:
         return ()
-    others = {other: reader for other, reader in READERS.items() if other != name and not reader.claims_any_bar}
+    others = {other: reader for other, reader in all_readers().items() if other != name and not reader.claims_any_bar}
     other, hits = strongest_claim(head, others)
     if hits < _LEAST_LINES_OF_A_LOG:
         return ()
     with suppress(NoIterations):
-        runs = tuple(run for run in parse(source, READERS[other], first_line) if run.is_timed)
+        runs = tuple(run for run in parse(source, reader_of(other), first_line) if run.is_timed)
         return joined_ranks([run for run in runs if len(run.iterations) >= _LEAST_LINES_OF_A_LOG])
     return ()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from stepwatch.errors import ConfigGiven, InputError, LooksLike, NoIterations, UsageError
 from stepwatch.messages import Message
-from stepwatch.readers.formats import READERS
+from stepwatch.readers.formats import FORMATS, all_readers
 from stepwatch.readers.records import SHOWN_LETTERS
 from stepwatch.readers.text.arguments import settings_from
 from stepwatch.readers.text.faults import FAULT_LETTERS, fault_in
@@ -66,7 +66,7 @@ def nothing_found(source: Source) -> NoIterations:
     if config is not None:
         return config
     text = source.head(2_000_000)
-    for name, reader in READERS.items():
+    for name, reader in all_readers().items():
         for pattern, remedy in reader.untimed:
             found = pattern.search(text)
             if found is not None:
@@ -79,7 +79,7 @@ def nothing_found(source: Source) -> NoIterations:
         return LooksLike(source.name, example)
     remedy = Message(
         '`stepwatch explain --help` lists the formats; for another, show one of its lines: --like "it 12 | 0.34 s"',
-        {"formats": ", ".join(READERS)},  # which the page lists
+        {"formats": ", ".join(FORMATS)},  # which the page lists
     )
     nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each different line once
     fault = fault_of(source)

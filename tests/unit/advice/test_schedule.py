@@ -10,7 +10,8 @@ from tests.recorded import a_record
 from stepwatch.advice import Advice, AdviceList, advice_on_log
 from stepwatch.analysis import analyse
 from stepwatch.i18n import say
-from stepwatch.readers import READERS, read
+from stepwatch.readers import read
+from stepwatch.readers.formats import all_readers
 from stepwatch.readers.levers import HUGGING_FACE, LIGHTNING, MMENGINE, ULTRALYTICS
 from stepwatch.run import NO_LEVERS, Levers
 from stepwatch.sources import from_text
@@ -122,7 +123,7 @@ def test_one_rule_is_said_in_the_words_of_each_trainer(levers: Levers, words: st
 
 
 def test_no_two_levers_of_a_trainer_have_the_same_name() -> None:
-    for name, reader in READERS.items():
+    for name, reader in all_readers().items():
         names = [word for word in reader.traits.levers if isinstance(word, str) and word]
         assert len(names) == len(set(names)), name
         assert not (reader.traits.levers.accumulates and reader.traits.levers.accumulation), name

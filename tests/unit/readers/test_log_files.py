@@ -19,8 +19,9 @@ from tests.event_files import scalar, start
 from tools.formats_page import example_of
 
 from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
-from stepwatch.readers import READERS, collection
+from stepwatch.readers import collection
 from stepwatch.readers.collection import looks_like_log, runs_in, sniffs_of
+from stepwatch.readers.formats import FORMATS
 from stepwatch.readers.log_files import Log, Wanted, logs_among
 from stepwatch.readers.reading import read_all
 from stepwatch.sources import from_text
@@ -139,7 +140,7 @@ def test_a_long_header_hides_no_log(tmp_path: Path) -> None:
     "name",
     [
         name
-        for name in READERS  # but for files that hold nothing else
+        for name in FORMATS  # but for files that hold nothing else
         if name not in ("tensorboard", "hf-state", "wandb", "wandb-file", "trackio", "mlflow", "stepwatch")
     ],
 )

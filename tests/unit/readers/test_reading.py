@@ -6,8 +6,8 @@ import pytest
 from tools.formats_page import example_of
 
 from stepwatch.errors import NoIterations
-from stepwatch.readers import READERS, read
-from stepwatch.readers.formats import Reader
+from stepwatch.readers import read
+from stepwatch.readers.formats import FORMATS, Reader, all_readers, reader_of
 from stepwatch.readers.reading import strongest_claim
 from stepwatch.sources import from_text, place_of_line
 
@@ -80,7 +80,7 @@ def test_a_weak_format_is_asked_only_where_no_other_claims_more() -> None:
             asked.append(name)
             return hits
 
-        return READERS["nanogpt"]._replace(name=name, sniff=sniff, strongest=strongest)
+        return reader_of("nanogpt")._replace(name=name, sniff=sniff, strongest=strongest)
 
     weak, silent, clear = claims("weak", 0.5, 0.9), claims("silent", 0.0, 60.0), claims("clear", 2.0, 60.0)
 
@@ -95,8 +95,8 @@ def test_a_weak_format_is_asked_only_where_no_other_claims_more() -> None:
     assert asked == ["silent", "full"]  # the first of those that claim the most
 
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("reader", all_readers().values(), ids=FORMATS)
 def test_no_format_claims_more_than_its_strongest(reader: Reader) -> None:
     lines = example_of(reader.name).splitlines()
     many = "\n".join(line for _ in range(200) for line in lines)
-    assert all(other.sniff(many.encode()) <= other.strongest for other in READERS.values())
+    assert all(other.sniff(many.encode()) <= other.strongest for other in all_readers().values())

@@ -6,9 +6,10 @@ docs/formats.md says what the times of each mean, and shows some of its lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from stepwatch.messages import Message
 from stepwatch.readers.records import Kinds, Records
@@ -102,28 +103,13 @@ CERTAIN = {
 }
 
 
-class Readers(MutableMapping[str, Reader]):
-    """By name. Most logs are nanoGPT's, and need not wait for the others to be loaded."""
-
-    _readers: ClassVar[dict[str, Reader | None]] = dict.fromkeys(FORMATS)
-
-    def __getitem__(self, name: str) -> Reader:
-        reader = self._readers[name]
-        if reader is None:
-            reader = self._readers[name] = import_module(f"{__name__}.{FORMATS[name]}").READER
-        return reader
-
-    def __setitem__(self, name: str, reader: Reader) -> None:
-        self._readers[name] = reader
-
-    def __delitem__(self, name: str) -> None:
-        del self._readers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._readers)
-
-    def __len__(self) -> int:
-        return len(self._readers)
+@cache
+def reader_of(name: str) -> Reader:
+    """Most logs are nanoGPT's, and need not wait for the others to be loaded."""
+    reader: Reader = import_module(f"{__name__}.{FORMATS[name]}").READER
+    return reader
 
 
-READERS = Readers()
+def all_readers() -> dict[str, Reader]:
+    """By name."""
+    return {name: reader_of(name) for name in FORMATS}

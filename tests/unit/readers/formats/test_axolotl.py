@@ -7,7 +7,8 @@ import pytest
 from tests.bars import TrainerLog
 
 from stepwatch.errors import NoIterations
-from stepwatch.readers import READERS, detect, read
+from stepwatch.readers import detect, read
+from stepwatch.readers.formats import reader_of
 from stepwatch.run import Timing
 from stepwatch.sources import from_text
 
@@ -68,4 +69,4 @@ def test_a_line_alone_tells_no_time() -> None:
 
 def test_each_of_the_two_readers_keeps_to_its_own() -> None:
     own, plain = axolotl_log(TrainerLog(quoted=True)).encode(), TrainerLog(quoted=True).text().encode()
-    assert READERS["hf-trainer"].sniff(own) == READERS["axolotl"].sniff(plain) == 0
+    assert reader_of("hf-trainer").sniff(own) == reader_of("axolotl").sniff(plain) == 0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from stepwatch import readers
 from stepwatch.analysis import analyse
 from stepwatch.errors import NoIterations
-from stepwatch.readers import read
+from stepwatch.readers import formats, read
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.sources import from_text
 
@@ -46,7 +48,10 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> LineFormat:
     assert shown is not None
     names: dict[str, object] = {}
     exec(shown[1], names)
-    monkeypatch.setitem(readers.READERS, "toy", names["READER"])
+    module = ModuleType("toy")
+    vars(module).update(names)
+    monkeypatch.setitem(sys.modules, f"{formats.__name__}.toy", module)
+    monkeypatch.setitem(formats.FORMATS, "toy", "toy")
     toy = names["FORMAT"]
     assert isinstance(toy, LineFormat)
     return toy

@@ -220,7 +220,7 @@ def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> tuple[Levels
     """
     normal = phases.normal
     if phases.baseline is None or not normal.any():
-        return Levels(np.ones(1), np.zeros(len(normal), np.uint16)), 1.0, 0.0
+        return Levels(np.ones(1), np.zeros(len(normal), np.uint8)), 1.0, 0.0
     # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
     noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
     window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))

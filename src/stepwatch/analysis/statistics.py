@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -173,14 +174,12 @@ def t_quantile(degrees: float) -> float:
     return z + g1 / degrees + g2 / degrees**2 + g3 / degrees**3
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Levels:
     """A column of few different values, in few bytes for a row; it is indexed as the column would be."""
 
-    __slots__ = ("of_row", "values")
-
-    def __init__(self, values: Floats, of_row: npt.NDArray[Any]) -> None:
-        self.values = values
-        self.of_row = of_row.astype(np.min_scalar_type(len(values)), copy=False)
+    values: Floats
+    of_row: npt.NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.of_row)
@@ -213,7 +212,7 @@ def running_levels(values: Column, window: int, most_points: int = 2_000, least:
     count = len(values)
     window = min(window, count) | 1
     if count <= window:
-        return Levels(np.array([median(np.maximum(values, least))]), np.zeros(count, np.uint16))
+        return Levels(np.array([median(np.maximum(values, least))]), np.zeros(count, np.uint8))
     half = window // 2
     stride = max(1, count // most_points)  # so that there are fewer than twice as many
     if not isinstance(values, np.ndarray):
@@ -222,7 +221,7 @@ def running_levels(values: Column, window: int, most_points: int = 2_000, least:
         windows = np.lib.stride_tricks.sliding_window_view(values, window)[::stride]
     medians = np.maximum(np.partition(windows, half, axis=-1)[:, half], least)
     medians[np.isnan(windows).any(axis=-1)] = np.nan  # as in median
-    of_row = np.zeros(half + len(medians) * stride + half, np.uint16)
+    of_row = np.zeros(half + len(medians) * stride + half, np.min_scalar_type(len(medians)))
     of_row[half : len(of_row) - half].reshape(-1, stride)[:] = np.arange(len(medians))[:, None]
     of_row[count - half :] = len(medians) - 1
     return Levels(medians, of_row[:count])

@@ -135,7 +135,14 @@ def _run(
     changes: tuple[doc.Section, ...] = ()
     if run.advice is not None and run.advice.advice:
         changes = tuple(advice_answer.changes(run.advice, pressing=True))
-    times = charts["times"]._replace(points=_points(a), priority=doc.Priority.MAIN)
+    times, rows = charts["times"]._replace(priority=doc.Priority.MAIN), a.run.iterations
+    if len(rows) > 1 and np.isfinite(rows.time_s).all():
+        marks, enough = {}, 20_000  # for the middle of each column of a terminal, and more than there are places
+        for mark, phases in sentences.MARKS.items():
+            drawn_rows = a.phases.of(*phases)
+            nth = int(np.count_nonzero(drawn_rows)) // enough
+            marks[mark] = every_nth(drawn_rows, nth) if nth > 1 else np.flatnonzero(drawn_rows)
+        times = times._replace(points=doc.Points(rows.number, rows.time_s, marks, LEGEND))
     speed = (*more["speed"], *found["speed"], charts["throughput"])
     known = (doc.Bullets(tuple(found["noticed"])), charts["changes"], charts["parts"])
     warned = doc.Bullets(tuple(found["warned"]))
@@ -206,20 +213,6 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
     if a.costs.pair_s is not None and sentences.separable(a):
         pair = {"pair": a.costs.pair_s}
         yield doc.Text((Message("Evaluation and checkpoint together: {pair:range}, measured.", pair),))
-
-
-def _points(a: Analysis) -> doc.Points | None:
-    """What a terminal draws of the times."""
-    times = a.run.iterations.time_s
-    if len(times) < 2 or not np.isfinite(times).all():
-        return None
-    marks = {}
-    for mark, phases in sentences.MARKS.items():
-        rows = a.phases.of(*phases)
-        enough = 20_000  # for the middle of each column, and more than there are places
-        count = int(np.count_nonzero(rows))
-        marks[mark] = np.flatnonzero(rows) if count <= enough else every_nth(rows, count // enough)
-    return doc.Points(number=a.run.iterations.number, time_s=times, marks=marks, legend=LEGEND)
 
 
 def _ranks(a: Analysis) -> doc.Table:

@@ -296,9 +296,10 @@ class Records:
             column, instead = getattr(rows, name), np.inf if name == "loss" else np.nan
             if column.strides == (0,):  # unknown throughout
                 continue
-            outside = rows_where(partial(_is_outside, limits, instead), column)
-            if len(outside):
-                changed[name] = _with(column, outside, instead)
+            for beyond in (partial(np.greater, limits.low), partial(np.less, limits.high)):
+                outside = rows_where(beyond, column)
+                if len(outside):
+                    changed[name] = column = _with(column, outside, instead)
         if changed:
             rows = replace(rows, **changed)
         if len(strange):
@@ -464,10 +465,6 @@ def rows_where(holds: Callable[..., np.ndarray], *columns: np.ndarray) -> np.nda
     begins = range(0, len(columns[0]), PIECE)
     found = [begin + np.flatnonzero(holds(*(c[begin : begin + PIECE] for c in columns))) for begin in begins]
     return np.concatenate([np.zeros(0, np.int64), *found])
-
-
-def _is_outside(limits: bounds.Range, instead: float, column: np.ndarray) -> np.ndarray:
-    return np.asarray(((column < limits.low) | (column > limits.high)) & (column != instead))  # nan is neither
 
 
 def _with(column: np.ndarray, rows: np.ndarray, value: float) -> np.ndarray:

@@ -85,11 +85,15 @@ def normal_mfu(gpu: Gpu) -> Interval | None:
 def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     """As measured, or from the peak: what cards of the same architecture reach of theirs."""
     emulated = dtype == "bfloat16" and not gpu.has_bf16
+    known, chip = measured_ceilings(), _MEMORY.sub("", gpu.name)
     for like in (dtype,) if emulated else (dtype, _HALF.get(dtype, "")):
-        known = _measured_chips()
-        measured = known.get((gpu.name, None, like)) or known.get((_MEMORY.sub("", gpu.name), gpu.sm_count, like))
-        if measured is not None:
-            return Ceiling(measured, "measured")
+        others = [gpu.name]  # the same chip with another amount of memory
+        if (gpu.name, like) not in known:
+            alike = (other.name for other in gpus() if other.sm_count == gpu.sm_count)
+            others = [name for name in alike if _MEMORY.sub("", name) == chip]
+        measured = [known[name, like] for name in others if (name, like) in known]
+        if measured:
+            return Ceiling(measured[-1], "measured")
     if emulated:
         single = _own_ceiling(gpu, "float32")
         return single and Ceiling(single.flops * SHARES["emulated"], "kin")
@@ -109,14 +113,6 @@ def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     else:
         derived = peak * min(SHARES["highest"], math.exp(anchor + SLOPE * math.log(peak / TERA / gpu.tdp_w)))
     return Ceiling(derived, "guess" if anchor is None else "kin") if derived else None
-
-
-@cache
-def _measured_chips() -> dict[tuple[str, int | None, str], float]:
-    """By card; and by chip, for the same one with another amount of memory."""
-    units, known = {gpu.name: gpu.sm_count for gpu in gpus()}, measured_ceilings()
-    chips = {(_MEMORY.sub("", name), units[name], dtype): flops for (name, dtype), flops in known.items()}
-    return chips | {(name, None, dtype): flops for (name, dtype), flops in known.items()}
 
 
 @cache

@@ -208,8 +208,9 @@ class Records:
             for parts in self.columns.values():  # each is let go as it is put in order
                 if parts[0].strides != (0,):
                     parts[0] = parts[0][order]
-        for parts in self.columns.values():
-            parts[0] = _aside(parts[0])
+        if len(self.columns["line"][0]) > MANY_ROWS:
+            for parts in self.columns.values():
+                parts[0] = _aside(parts[0])
         return Iterations(**{name: parts[0] for name, parts in self.columns.items()})
 
     def narrow(self) -> None:
@@ -462,9 +463,10 @@ def _aside(column: np.ndarray) -> np.ndarray:
 
 def rows_where(holds: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
     """The rows for which something holds; of many rows no mask is made."""
-    begins = range(0, len(columns[0]), PIECE)
-    found = [begin + np.flatnonzero(holds(*(c[begin : begin + PIECE] for c in columns))) for begin in begins]
-    return np.concatenate([np.zeros(0, np.int64), *found])
+    if len(columns[0]) <= PIECE:
+        return np.flatnonzero(holds(*columns))
+    found = [part.start + np.flatnonzero(holds(*(c[part] for c in columns))) for part in pieces(len(columns[0]))]
+    return np.concatenate(found)
 
 
 def _with(column: np.ndarray, rows: np.ndarray, value: float) -> np.ndarray:

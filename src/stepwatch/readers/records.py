@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -200,7 +200,8 @@ class Records:
         for parts in self.columns.values():
             _grow_first(parts)
         for name in ("number", "line"):
-            self.columns[name][0] = whole_numbers(self.columns[name][0])
+            if self.columns[name][0].dtype.kind != "i":
+                self.columns[name][0] = whole_numbers(self.columns[name][0])
         line = self.columns["line"][0]
         if len(rows_where(np.less, line[1:], line[:-1])):
             order = np.argsort(line, kind="stable")
@@ -378,28 +379,6 @@ class Records:
         for kind, parts in self.many.items():
             found[kind] = EventColumns.joined([*parts, EventColumns.of(kind, found[kind])])
         return Kinds(*found.values())
-
-
-class Table:
-    """Columns of one length, each as narrow as it was kept; indexed as an array with two dimensions would be."""
-
-    __slots__ = ("columns",)
-
-    def __init__(self, columns: Sequence[np.ndarray]) -> None:
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    @overload
-    def __getitem__(self, place: tuple[Any, int]) -> Any: ...
-    @overload
-    def __getitem__(self, place: slice | np.ndarray) -> Table: ...
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, tuple):
-            rows, column = place
-            return self.columns[column][rows]
-        return Table([column[place] for column in self.columns])
 
 
 class Kinds(NamedTuple):

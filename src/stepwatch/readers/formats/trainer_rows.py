@@ -10,10 +10,10 @@ import copy
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -29,12 +29,34 @@ from stepwatch.readers.formats.running import (
     processes,
     step_times,
 )
-from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records, Table, pieces, whole_numbers
+from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records, pieces, whole_numbers
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, rows_from
 
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
 _ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
 _LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
+
+
+class Table:
+    """Columns of one length, each as narrow as it was kept; indexed as an array with two dimensions would be."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Sequence[np.ndarray]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, place: tuple[Any, int]) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice | np.ndarray) -> Table: ...
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, tuple):
+            rows, column = place
+            return self.columns[column][rows]
+        return Table([column[place] for column in self.columns])
 
 
 class _Process(NamedTuple):

@@ -192,6 +192,17 @@ def nanogpt_with_events(place: int) -> str:
     return f"{told}iter {place}: loss {loss:.4f}, time {100 + place % 7:.2f}ms, mfu 12.34%\n"
 
 
+def nanogpt_by_the_clock(place: int) -> str:
+    """A clock without a date in front of each line."""
+    clock = f"{place // 3600 % 24:02}:{place // 60 % 60:02}:{place % 60:02} "
+    return "".join(clock + line for line in nanogpt_with_events(place).splitlines(keepends=True))
+
+
+def nanogpt_of_no_shape(place: int) -> str:
+    """Another word in front of each line: they are read one by one."""
+    return f"{'abcdefghijk'[place % 11] * (place % 41 + 1)} ({place % 7 * 'k'}) {nanogpt_with_events(10 * place + 1)}"
+
+
 def mmengine_json(place: int) -> str:
     facts = {"lr": 0.001, "data_time": 0.0123, "loss": 2.0 + place % 97 / 100, "time": 0.25 + place % 7 / 100}
     return json.dumps(facts | {"loss_cls": 1.2345, "memory": 1234, "iter": 10 * place, "step": 10 * place}) + "\n"
@@ -326,6 +337,8 @@ def of_two_metrics(place: int) -> str:
     ("name", "line", "most"),
     [
         ("nanogpt", nanogpt_with_events, 1.0),
+        ("nanogpt", nanogpt_by_the_clock, 1.0),
+        ("nanogpt", nanogpt_of_no_shape, 1.0),
         ("timm", timm, 1.0),
         ("metric-logger", metric_logger, 1.0),
         ("lightning", lightning, 1.0),
@@ -370,8 +383,10 @@ def test_columns_that_are_put_aside_take_no_memory(
     assert read_for_each_byte_more(monkeypatch, name, line) < most
 
 
-def read_for_each_byte_more(monkeypatch: pytest.MonkeyPatch, name: str, line: Callable[[int], str]) -> float:
-    monkeypatch.setattr(records, "MANY_ROWS", 1 << 12)
+def read_for_each_byte_more(
+    monkeypatch: pytest.MonkeyPatch, name: str, line: Callable[[int], str], many_rows: int = 1 << 12
+) -> float:
+    monkeypatch.setattr(records, "MANY_ROWS", many_rows)
     monkeypatch.setattr(records, "MANY_EVENTS", 1 << 8)
     monkeypatch.setattr(records, "PIECE", 1 << 10)
     peaks = []
@@ -383,6 +398,13 @@ def read_for_each_byte_more(monkeypatch: pytest.MonkeyPatch, name: str, line: Ca
         tracemalloc.stop()
     _, (small, few), (large, many) = peaks
     return (large - small) / (many - few)
+
+
+@pytest.mark.parametrize("line", [nanogpt_by_the_clock, nanogpt_of_no_shape])
+def test_rows_of_single_lines_are_put_together(monkeypatch: pytest.MonkeyPatch, line: Callable[[int], str]) -> None:
+    """Before there are so many that their columns become narrow: an array of one row takes a hundred bytes."""
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 1 << 16)
+    assert read_for_each_byte_more(monkeypatch, "nanogpt", line, records.MANY_ROWS) < 2
 
 
 def wandb_rows(rows: int) -> bytes:

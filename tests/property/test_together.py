@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import numpy as np
@@ -16,12 +16,18 @@ from tools.formats_page import example_of
 from stepwatch.readers.formats import reader_of
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.block import Block, read_cells, read_floats
-from stepwatch.readers.text.clocks import Prefix, read_stamps
+from stepwatch.readers.text.clocks import Prefix
 from stepwatch.readers.text.line import stamp_of, strip_prefix
 from stepwatch.run import COLUMNS, Fact
 
-MONTH_FIRST = ("01/02/2026 03:04:{n:02d} - INFO - a.b -   ", "[01/02 03:04:{n:02d} a.b]: ")
-PREFIXES = ("", "", "[rank{n}]:", "{n}: ", "2026-01-02 03:04:{n:02d},678 - INFO - ", *MONTH_FIRST)
+CLOCKS = (  # one of each form
+    "%Y-%m-%d %H:%M:%S,{ms} - INFO - ", "%Y-%m-%dT%H:%M:%S.{ms}000000Z ", "%Y-%m-%d %I:%M:%S %p - ",
+    "[%Y/%m/%d %H:%M:%S+02:00] ", "%m/%d/%Y %H:%M:%S - INFO - a.b -   ", "[%m/%d/%y %H:%M:%S] INFO     ",
+    "[%m.%d.%y|%H:%M:%S] ", "[%m/%d %H:%M:%S a.b]: ", "I%m%d %H:%M:%S.{ms}000 {n} a.py:12] ",
+    "%b %d %H:%M:%S host a[12]: ", "%a %b %d %H:%M:%S %Y ", "%H:%M:%S ", "[%H:%M:%S.{ms}] ", "%I:%M:%S %p ",
+    "{epoch:.3f} ", "[{epoch:.0f}] ",
+)  # fmt: skip
+PREFIXES = ("", "", "[rank{n}]:", "{n}: ", *CLOCKS)
 SAMPLES = {"rate", "drawn", "full", "samples"}  # kept of lines that are read together only
 ODD_NUMBERS = ("0", "1", "100", "12345678901", "1234567890123456789", "7.5", "nan", "-3", "1e-05", "007", "")
 
@@ -34,8 +40,19 @@ def a_log(name: str, seed: int, oddness: float) -> bytes:
     written = []
     for number in range(80):
         line = re.sub(r"\d+", lambda digits: _other(digits[0], random, oddness), random.choice(shapes))
-        written.append(prefix.format(n=number % 60) + line)
+        written.append(_in_front(prefix, number, random, oddness) + line)
     return "\n".join(written).encode() + b"\n"
+
+
+def _in_front(prefix: str, number: int, random: Random, oddness: float) -> str:
+    """Through midnight, at times with the clock of the line before; where there is oddness, also damaged or missing."""
+    clock = datetime(2026, 1, 2, 23, 59, 20, tzinfo=UTC) + timedelta(seconds=number // 2 * 2, milliseconds=number)
+    told = clock.strftime(prefix.format(n=number % 60, ms=f"{number:03}", epoch=clock.timestamp()))
+    damage = random.random()
+    if damage < oddness / 2 and told:
+        place = random.randrange(len(told))
+        return told[:place] + random.choice("0123456789-/:. Tx") + told[place + 1 :]
+    return "" if damage < oddness else told
 
 
 def _other(digits: str, random: Random, oddness: float) -> str:
@@ -93,27 +110,29 @@ def test_a_table_at_once_as_cell_by_cell(rows: list[list[str]], odd: bool) -> No
 
 
 _CLOCKS = st.datetimes(datetime(1970, 1, 1), datetime(2999, 12, 31))
-_AFTER = st.sampled_from(["", " - INFO", ",5", ".25", ",119", ".123456", ".", ",x", "7", ":", "Z"])
+_AFTER = st.sampled_from(["", " - INFO", ",5", ".25", ",119", ".123456", ".", ",x", "7", ":", "Z", " PM", " AMx"])
 Written = tuple[datetime, str, str, tuple[int, int] | None]
 _DAMAGE = st.none() | st.tuples(st.integers(0, 18), st.sampled_from(b"0123456789-/:; Tx\xff"))
 
 
+@pytest.mark.parametrize("fraction", ["", ",119", ".123456789"])
 @example([(datetime(2025, 3, 1 + day, 23, 59), "-", "", None) for day in (0, 0, 1, 1, 0)])
-@example([(datetime(2025, month, 1), "-", ",5", None) for month in (1, 1, 2, 11)])
+@example([(datetime(2025, month, 1), "-", ",119", None) for month in (1, 1, 2, 11)])
+@example([(datetime(2024, 2, 29), "-", "", None), (datetime(2024, 2, 29), "-", "", (3, ord("3")))])
 @example([(datetime(2025, 3, 1, 23, 5), "-", "", damage) for damage in ((12, ord("4")), (14, ord("6")), None)])
-@given(st.lists(st.tuples(_CLOCKS, st.sampled_from("-/"), _AFTER, _DAMAGE), min_size=1))
-def test_clocks_of_many_lines_are_those_of_each(clocks: list[Written]) -> None:
+@given(clocks=st.lists(st.tuples(_CLOCKS, st.sampled_from("-/"), _AFTER, _DAMAGE), min_size=1))
+def test_clocks_of_many_lines_are_those_of_each(fraction: str, clocks: list[Written]) -> None:
     """Also where a byte of one is another; the lines of a day are read together, those of two days are not."""
     lines = [_written(f"%Y{written[1]}%m{written[1]}%d %H:%M:%S", written) for written in clocks]
     block = Block.of(b"\n".join(lines))
-    fits, seconds = read_stamps(block, block.starts, b"2025-01-01 00:00:00")
+    fits, _, seconds = Prefix("2025-01-01 00:00:00" + fraction).skip(block, np.arange(len(lines)))
     assert seconds is not None
-    for line, right, second in zip(lines, fits, seconds, strict=True):
-        found = re.match(_CLOCK, line)
+    read = dict(zip(fits.tolist(), seconds.tolist(), strict=True))
+    form = re.compile(_CLOCK + re.sub(rb"\d", rb"\\d", re.escape(fraction.encode())) + rb")(?![\w:.]|,\d| [AP]M\b)")
+    for place, line in enumerate(lines):
+        found = form.match(line)
         expected = None if found is None else _moment(found)
-        assert bool(right) is (expected is not None)
-        if expected is not None:
-            assert second == pytest.approx(expected, abs=1e-6)
+        assert read.get(place) == expected
 
 
 def _written(form: str, written: Written) -> bytes:
@@ -124,7 +143,14 @@ def _written(form: str, written: Written) -> bytes:
     return bytes(line)
 
 
-@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%m/%d %H:%M:%S", "[%m/%d %H:%M:%S a.b]:"])
+FORMS = (
+    "%Y-%m-%d %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%m/%d/%y %H:%M:%S", "%m.%d.%y|%H:%M:%S", "%m/%d %H:%M:%S",
+    "[%m/%d %H:%M:%S a.b]:", "I%m%d %H:%M:%S", "%b %d %H:%M:%S", "%a, %b %d %H:%M:%S", "%H:%M:%S", "[%I:%M:%S %p]",
+    "%I:%M:%S %p", "1%d%H%M%S0", "1%d%H%M%S0.%f",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
 @example([(datetime(2025, 3, 1 + day, 23, 59), "", "", None) for day in (0, 0, 1, 1, 0)])
 @example([(datetime(2025, 3, 1, 23, 5), "", ".123456789", None)])
 @given(clocks=st.lists(st.tuples(_CLOCKS, st.just(""), _AFTER, _DAMAGE), min_size=1, max_size=20))
@@ -136,13 +162,15 @@ def test_clocks_in_front_of_a_block_are_those_of_each_line(form: str, clocks: li
     if not prefix.isascii():
         return
     fits, begins, stamps = Prefix(prefix).skip(block, np.arange(len(lines)))
-    for place, begin, stamp in zip(fits.tolist(), begins.tolist(), [] if stamps is None else stamps, strict=False):
+    read = [None] * len(fits) if stamps is None else stamps.tolist()
+    for place, begin, stamp in zip(fits.tolist(), begins.tolist(), read, strict=True):
         rest, own = strip_prefix(lines[place].decode("latin-1"))  # which may be longer than that of the others
         assert text[begin : block.ends[place]].endswith(rest.encode("latin-1"))
-        assert stamp == pytest.approx(stamp_of(own), abs=1e-6)
+        if stamps is not None or own == prefix:
+            assert stamp == stamp_of(own)
 
 
-_CLOCK = rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:([.,])(\d{1,7})(?!\d))?"
+_CLOCK = rb"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)("
 
 
 def _moment(found: re.Match[bytes]) -> float | None:
@@ -151,14 +179,11 @@ def _moment(found: re.Match[bytes]) -> float | None:
         whole = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
     except ValueError:
         return None
-    if (month, day) == (2, 29):
-        return None  # left to the patterns
-    return whole.timestamp() + float(b"0." + (found[8] or b"0"))
+    return whole.timestamp() + float(b"0." + found[7][1:] or b"0")
 
 
 # --- nanoGPT, whose lines may be broken in two ---------------------------------------------------------------------
 
-_NANOGPT_PREFIXES = ("", "2025-01-02 03:04:{n:02d},123 - INFO - ", "[rank0]: ")
 _FORKS = ("", ", tokens/s 1234.5", ", tok/s: 1,234.5", ", gpu 3%", ", tokens/s 12, tok/s 14", ", 12 tokens/s")
 _SAVES = (
     "saving checkpoint to out",
@@ -171,7 +196,8 @@ _AFTER = ("", "96", "iter", "noise", "  ", "step")
 
 def a_nanogpt_log(seed: int) -> bytes:
     random = Random(seed)
-    prefix, fork = random.choice(_NANOGPT_PREFIXES), random.choice(_FORKS)
+    prefix, fork = random.choice(PREFIXES), random.choice(_FORKS)
+    oddness = random.choice((0.0, 0.02))
     written = []
     for number in range(120):
         more = fork if random.random() < 0.95 else ""
@@ -183,7 +209,8 @@ def a_nanogpt_log(seed: int) -> bytes:
             cut = random.randint(5, len(evaluation))
             written += [evaluation] if random.random() < 0.8 else [evaluation[:cut], evaluation[cut:]]
         written += random.sample(_SAVES, random.random() < 0.3) + random.sample(_AFTER, random.random() < 0.1)
-    return "\n".join(prefix.format(n=i % 60) + line for i, line in enumerate(written)).encode() + b"\n"
+    lines = (_in_front(prefix, number, random, oddness) + line for number, line in enumerate(written))
+    return "\n".join(lines).encode() + b"\n"
 
 
 @given(st.integers(0, 10**6))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -217,7 +217,7 @@ class Records:
     def narrow(self) -> None:
         """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU.
 
-        Of many events columns; of tables no small arrays.
+        Of many events columns; no small arrays.
         """
         for name, rows in self.table_rows.items():
             if len(rows) > MANY_EVENTS:
@@ -230,14 +230,15 @@ class Records:
             self.events = _few(self.events, self.many)
         if len(self.unplaced) > MANY_EVENTS:
             self.unplaced = _few(self.unplaced, self.many_unplaced)
-        if sum(map(len, self.columns["line"])) > MANY_ROWS:
-            for name, parts in self.columns.items():
-                narrow = _NARROW.get(name)
-                for place, part in enumerate(parts if narrow is not None else ()):
-                    if part.dtype == narrow or part.strides == (0,):
-                        continue
-                    if narrow is not np.int32 or bool((np.abs(part) < _FOUR_BYTES).all()):
-                        parts[place] = part.astype(narrow)
+        many = sum(map(len, self.columns["line"])) > MANY_ROWS
+        for name, parts in self.columns.items():
+            narrow = _NARROW.get(name) if many else None
+            for place, part in enumerate(parts if narrow is not None else ()):
+                if part.dtype == narrow or part.strides == (0,):
+                    continue
+                if narrow is not np.int32 or bool((np.abs(part) < _FOUR_BYTES).all()):
+                    parts[place] = part.astype(narrow)
+            if len(parts) > 1:
                 _grow_first(parts)
 
     def replace_rows(self, rows: Iterations) -> None:
@@ -415,12 +416,15 @@ def through_midnight(stamps: np.ndarray) -> np.ndarray:
     """Clocks that go on: those without a date start again at midnight."""
     if not np.fmax.reduce(stamps, initial=np.nan) <= DATED_S:  # or none is known
         return stamps
-    known = ~np.isnan(stamps)
-    values = stamps[known]
-    if len(values) < 2:
+    known = np.flatnonzero(~np.isnan(stamps)) if len(rows_where(np.isnan, stamps)) else None
+    values = stamps if known is None else stamps[known]
+    midnights = rows_where(lambda clock, before: clock - before < -DAY_S / 2, values[1:], values[:-1]) + 1
+    if not len(midnights):
         return stamps
     whole = stamps.copy()
-    whole[known] = values + DAY_S * np.concatenate(([0.0], np.cumsum(np.diff(values) < -DAY_S / 2)))
+    begins = midnights if known is None else known[midnights]
+    for days, (begin, end) in enumerate(pairwise([*begins.tolist(), len(stamps)]), start=1):
+        whole[begin:end] += DAY_S * days
     return whole
 
 

@@ -25,6 +25,7 @@ from stepwatch.readers.text.line import (
     ONE_DIGIT,
     Found,
     Line,
+    is_like_others,
     lines_behind,
     stamp_of,
     strip_prefix,
@@ -179,7 +180,7 @@ def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool 
             records.add_unread(index + first_line, line)
             stated = records.events[known:]
             lasting = all(isinstance(event, Fact) and event.name == _BUSY for event in stated)
-            if joined_until < index and lasting and not may_be_fault(line):
+            if joined_until < index and lasting and not may_be_fault(line) and is_like_others(line):
                 strange[kind] = stated
 
 
@@ -236,15 +237,19 @@ def _is_whole(block: Block, lines: Ints) -> np.ndarray:
 
 def _plain(block: Block, lines: Ints, found: dict[str, Floats]) -> Mask:
     """Which of the lines are whole, as a line of nanoGPT's own follows, and name no file with a number."""
+    from stepwatch.readers.text.clocks import Prefix
+
     following = np.minimum(lines + 1, len(block.starts) - 1)
-    begins = block.words[block.starts[following]] & np.uint64(0xFFFFFFFFFF)
-    own = np.zeros(len(lines), bool)
-    for word in (b"iter ", b"step ", b"savin"):
-        own |= begins == np.uint64(int.from_bytes(word, "little"))
+    before = strip_prefix(block.line(int(lines[0])).decode("utf-8", "replace"))[1]
+    own, begins, _ = Prefix(before).skip(block, following)
+    own = own[np.isin(block.words[begins] & np.uint64(0xFFFFFFFFFF), _OWN_WORDS)]
     numbers = np.array([column for name, column in found.items() if name != "stamp_s"] or [np.zeros(len(lines))])
     possible = (np.abs(numbers) <= LARGEST_KEPT).all(axis=0)
     files = np.isin(lines, block.holding(lines, (b".pt", b".ckpt", b".safe")))
-    return np.asarray(own & (following > lines) & possible & ~files)
+    return np.asarray(np.isin(following, own) & (following > lines) & possible & ~files)
+
+
+_OWN_WORDS = np.array([int.from_bytes(word, "little") for word in (b"iter ", b"step ", b"savin")], np.uint64)
 
 
 def _add_rows(records: Records, lines: Ints, time: Floats, found: dict[str, Floats]) -> None:
@@ -295,16 +300,16 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
 def _parse_line(line: str, number: int, records: Records) -> bool:
     """Reads one line; False where nothing is known of it."""
     rest, prefix = strip_prefix(line)
-    for statement, whole, before in ((_ITERATION, line, ""), (_BARE_ITERATION, rest, prefix)):
-        found = statement.find(whole)
-        seconds = _seconds(found, whole) if found is not None else None
+    for statement in (_ITERATION, _BARE_ITERATION):
+        found = statement.find(rest)
+        seconds = _seconds(found, rest) if found is not None else None
         if found is None or seconds is None:
             continue
         values = found.values()
         if "loss" in values and not math.isfinite(values["loss"]):
             values["loss"] = math.inf  # nan is what was not printed
-        ahead = before + whole[: found.begin]
-        if ahead and (stamp := stamp_of(ahead)) is not None:
+        ahead = rest[: found.begin]
+        if (prefix or ahead) and (stamp := stamp_of(prefix, ahead)) is not None:
             values["stamp_s"] = stamp
         columns = {name: np.array([value]) for name, value in values.items()}
         _add_rows(records, np.array([number]), np.array([seconds]), columns)

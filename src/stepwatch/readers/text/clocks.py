@@ -3,113 +3,84 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.patterns import Pattern
-from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, Mask, bytes_equal, eight_digits
-from stepwatch.readers.text.line import stamp_of
+from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, Mask, bytes_equal, read_int, read_number
+from stepwatch.readers.text.line import EPOCH, begins_clock, clock_in, doubts_in, is_more_of_clock, stamp_of
 from stepwatch.run import repeated
 
-_HALF_DAY = Pattern(rb":\d\d [AP]M\b")
-_HIGH_BITS = np.uint64(0x8080808080808080)
 _MIDNIGHT = np.uint64(int.from_bytes(b"00:00:00", "little"))
-_PAST_TIMES = np.uint64(0x76767F76767F7676)  # past nine of the digits, past nothing of the colons
-_LONGEST_FRACTION = 7  # digits
-_TENS = 10.0 ** np.arange(_LONGEST_FRACTION + 2)
-_DAYS = np.array((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))  # a 29th of February is for the patterns
-_TIME = r"\d\d:\d\d:\d\d"
 
 
-class _Date(NamedTuple):
-    """How a date is written in front of a time of day."""
+def read_stamps(block: Block, starts: Ints, prefix: str, own: str = "") -> tuple[Mask, Floats | None]:
+    """Which lines have a clock where such a beginning has one, or none as it has none, and the clocks.
 
-    shape: re.Pattern[bytes]
-    year: int | None
-    """Where each part begins; without a year it is 2000, as for the patterns."""
-    month: int
-    day: int
-    marks: tuple[tuple[int, bytes], ...]
-    """What stands between the parts, and behind them."""
-
-    @property
-    def width(self) -> int:
-        return self.marks[-1][0]
-
-
-_DATES = (  # the first that is found counts, as for the patterns
-    _Date(re.compile(rf"\d{{4}}[-/]\d\d[-/]\d\d[T ]{_TIME}".encode()), 0, 5, 8, ((4, b"-/"), (7, b"-/"), (10, b"T "))),
-    _Date(
-        re.compile(rf"(?<![\d/])\d\d/\d\d/\d{{4}}[T ]{_TIME}".encode()), 6, 0, 3, ((2, b"/"), (5, b"/"), (10, b"T "))
-    ),
-    _Date(re.compile(rf"(?<![\d/])\d\d/\d\d {_TIME}".encode()), None, 0, 3, ((2, b"/"), (5, b" "))),
-)
-
-
-def read_stamps(block: Block, starts: Ints, prefix: bytes) -> tuple[Mask, Floats | None]:
-    """The clocks in such a prefix; lines whose clock is none are left out, and None is for a prefix without one."""
-    date, found = next(((date, found) for date in _DATES if (found := date.shape.search(prefix))), (None, None))
-    if date is None or found is None or _HALF_DAY.search(prefix):
-        # A clock of another form is for the patterns.
-        return np.full(len(starts), stamp_of(prefix.decode("utf-8", "replace")) is None), None
-    at = starts + found.start()
-    fits, days = _read_dates(block, at, date)
-    time = at + date.width + 1
-    figures = block.words[time] ^ _MIDNIGHT
-    fits &= (((figures + _PAST_TIMES) | figures) & _HIGH_BITS) == 0
-    figures = figures * np.uint64(10) + (figures >> np.uint64(8))  # two digits in the byte of the first
-    hour, minute, second = (((figures >> np.uint64(bits)) & np.uint64(0xFF)).astype(np.int64) for bits in (0, 24, 48))
-    fits &= (hour <= 23) & (minute <= 59)
-    seconds = (days + hour * 3600 + minute * 60 + np.minimum(second, 59)).astype(np.float64)
-    end = time + 8
-    mark = block.octets[end]
-    pointed = (mark == ord(".")) | (mark == ord(","))
-    if pointed.any():
-        fraction, places = eight_digits(block, end + 1)
-        fits &= ~pointed | (places <= _LONGEST_FRACTION)
-        pointed &= places > 0
-        seconds = seconds + np.where(pointed, fraction / _TENS[places], 0.0)
-    return fits, seconds
+    The lines differ from it in their digits alone; the others are for the patterns.
+    """
+    fits, whole = np.ones(len(starts), bool), prefix + own
+    for doubt in doubts_in(whole):
+        at = starts + _bytes_of(whole[: doubt.start()])
+        fits &= _of_texts(block, at, len(doubt[0]), begins_clock) == begins_clock(doubt[0])
+    found = clock_in(prefix, own)
+    if found is None or not found[0].isascii():
+        return fits & (found is None), None
+    at = starts + _bytes_of(whole[: found.start()])
+    if found.re is EPOCH:
+        _, end, stamps = read_number(block, at)
+        fits &= end - at == len(found[0])
+    else:
+        width = found.start("hour") - found.start()
+        time = at + width
+        figures = block.words[time] ^ _MIDNIGHT
+        figures = figures * np.uint64(10) + (figures >> np.uint64(8))  # two digits in the byte of the first
+        hour, minute, second = (
+            ((figures >> np.uint64(bits)) & np.uint64(0xFF)).astype(np.int64) for bits in (0, 24, 48)
+        )
+        if found["half"]:
+            hour = hour % 12 + 12 * (found["half"] == "PM")
+        seconds = hour * 3600 + minute * 60 + np.minimum(second, 59)
+        days = _of_texts(block, at, width, lambda text: stamp_of(text + "00:00:00"))
+        stamps = np.where((hour <= 23) & (minute <= 59), days + seconds, np.nan)
+        if found["fraction"]:
+            begin = time + len("00:00:00.")
+            _, end, fraction = read_int(block, begin)
+            stamps += fraction / 10 ** len(found["fraction"])
+            fits &= end - begin == len(found["fraction"])
+    if not whole[found.end() :].strip(" .,"):  # what stands behind such a prefix may be of the clock
+        fits &= _of_texts(block, at + len(found[0]), 4, is_more_of_clock) == 0
+    known = stamp_of(prefix, own) is not None
+    return fits & (np.isnan(stamps) != known), stamps if known else None
 
 
 def clocks_of(block: Block, starts: Ints, prefix: str) -> Floats:
     """The clock in each of these prefixes, which differ from the one given in their digits alone; nan for none."""
-    letters = prefix.encode("utf-8", UNDECODED)
-    fits, stamps = read_stamps(block, starts, letters)
+    fits, stamps = read_stamps(block, starts, prefix)
     clocks = np.full(len(starts), math.nan) if stamps is None else stamps
     for row in np.flatnonzero(~fits).tolist():
-        stamp = stamp_of(block.text[starts[row] : starts[row] + len(letters)].decode("utf-8", "replace"))
-        clocks[row] = math.nan if stamp is None else stamp
+        own = block.text[starts[row] : starts[row] + _bytes_of(prefix)].decode("utf-8", UNDECODED)
+        clocks[row] = np.array(stamp_of(own), np.float64)
     return clocks
 
 
-def _read_dates(block: Block, at: Ints, date: _Date) -> tuple[Mask, Ints]:
-    """`2025-01-02 ` as seconds since 1970; lines that follow on each other mostly have the same."""
-    first, last = block.words[at], block.words[at + max(date.width - 7, 0)]
-    begins = np.flatnonzero(np.concatenate(([True], (first[1:] != first[:-1]) | (last[1:] != last[:-1]))))
-    heads = at[begins[: len(at)]]
-    fits = np.ones(len(heads), bool)
-    for offset, allowed in date.marks:
-        octets = block.octets[heads + offset]
-        fits &= (octets == allowed[0]) | (octets == allowed[-1])
-    parts = [np.full(len(heads), 2000)]
-    for place, length in ((date.year, 4), (date.month, 2), (date.day, 2)):
-        if place is not None:
-            value, count = eight_digits(block, heads + place)
-            fits &= count == length
-            parts.append(value)
-    year, month, day = parts[-3:]
-    fits &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= _DAYS[np.clip(month, 0, 12)])
-    # Days since 1970, by the usual shift of the year to March.
-    shifted = year - (month <= 2)
-    era = shifted // 400
-    of_era = shifted - era * 400
-    of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-    lengths = np.diff(np.append(begins[: len(at)], len(at)))
-    return repeated(fits, lengths), repeated(days * 86400, lengths)
+def _bytes_of(prefix: str) -> int:
+    return len(prefix.encode("utf-8", UNDECODED))
+
+
+def _of_texts(block: Block, at: Ints, width: int, value_of: Callable[[str], float | None]) -> Floats:
+    """The value of the text of this width at each place; lines that follow on each other mostly have the same."""
+    other = np.zeros(len(at), bool)
+    other[:1] = True
+    for offset in range(0, width, 8):
+        words = block.words[at + offset]
+        if offset + 8 > width:
+            words &= np.uint64((1 << (8 * (width - offset))) - 1)
+        other[1:] |= words[1:] != words[:-1]
+    heads = np.flatnonzero(other)
+    texts = (block.text[place : place + width].decode("utf-8", UNDECODED) for place in at[heads].tolist())
+    return repeated(np.array([*map(value_of, texts)], np.float64), np.diff(np.append(heads, len(at))))
 
 
 _DIGITS = b"0123456789"
@@ -119,13 +90,16 @@ class Prefix(NamedTuple):
     """The prefix of one line. Those of other lines are alike but for their digits, which are a rank's or a clock's."""
 
     text: str
+    own: str = ""
+    """What the statement leaves open behind it."""
 
     def skip(self, block: Block, lines: Ints) -> tuple[Ints, Ints, Floats | None]:
         """The lines that begin so, where each goes on, and the clock in each prefix; None where there is none."""
         starts = block.starts[lines]
-        if not self.text:
+        whole = self.text + self.own
+        if not whole:
             return lines, starts, None
-        letters = self.text.rstrip(" ").encode()
+        letters = whole[: len(whole.rstrip(" ")) + 1].encode()  # of spaces there is one at least
         fits = block.ends[lines] - starts >= len(letters)
         lines, starts = lines[fits], starts[fits]
         fits = np.ones(len(starts), bool)  # the same letters, and any digits in the places of its own
@@ -138,7 +112,7 @@ class Prefix(NamedTuple):
             figures = words ^ np.uint64(0x3030303030303030)
             fits &= (((figures + np.uint64(0x7676767676767676)) | figures) & digit) == 0
         lines, starts = lines[fits], starts[fits]
-        fits, stamps = read_stamps(block, starts, letters)
+        fits, stamps = read_stamps(block, starts, self.text, self.own)
         lines, at = lines[fits], skip_spaces(block, starts[fits] + len(letters))
         return lines, at, None if stamps is None else stamps[fits]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -285,7 +285,8 @@ _DATE_TIME = re.compile(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)
 _MONTH_FIRST = re.compile(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}})[T ]{_TIME_OF_DAY}")
 _RICH = re.compile(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<short>\d\d) {_TIME_OF_DAY}")  # its handler's own
 _POINTED = re.compile(rf"(?<![\d.])(?P<month>\d\d)\.(?P<day>\d\d)\.(?P<short>\d\d)\|{_TIME_OF_DAY}")  # ST-GCN
-_YEARLESS = re.compile(rf"(?<![\d/])(?P<month>0[1-9]|1[0-2])/(?P<day>0[1-9]|[12]\d|3[01]) {_TIME_OF_DAY}")
+_MONTH_DAY = r"(?P<month>0[1-9]|1[0-2])/(?P<day>0[1-9]|[12]\d|3[01]) "
+_YEARLESS = re.compile(rf"(?<![\d/]){_MONTH_DAY}{_TIME_OF_DAY}")
 _GLOG = re.compile(rf"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) {_TIME_OF_DAY}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _SYSLOG = re.compile(
@@ -293,8 +294,15 @@ _SYSLOG = re.compile(
     rf"(?P<name>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) {_TIME_OF_DAY}(?: \d{{4}}\b(?!-))?"
 )
 _CLOCK = re.compile(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
-_EPOCH = re.compile(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
-_CLOCKS = (_DATE_TIME, _MONTH_FIRST, _RICH, _POINTED, _YEARLESS, _GLOG, _SYSLOG, _CLOCK, _EPOCH)
+EPOCH = re.compile(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
+_LONGEST = 160  # letters that are looked through for a clock
+_DATED = (_DATE_TIME, _MONTH_FIRST, _RICH, _POINTED, _YEARLESS, _GLOG, _SYSLOG)
+_CLOCKS = (*_DATED, _CLOCK, EPOCH)
+_DOUBTFUL = re.compile(  # its digits tell whether it begins a clock
+    r"(?<![\d/])\d\d/\d\d (?=\d\d:\d\d:\d\d)|(?<![\d.])\d(?=\d{9}(?:\.\d{1,9})?(?![\d.]))", re.ASCII
+)
+_DECIDED = re.compile(rf"{_MONTH_DAY}|1")
+_MORE_OF_CLOCK = re.compile(r"[\w:.]|,\d| [AP]M\b")
 _BEGINNING = re.compile(r"[\[(]?(?:\d|[IWEF]\d|[A-Z][a-z]{2},? )")  # of any clock; most lines have none
 _AFTER_CLOCK = re.compile(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
 _NAME_IN_BRACKET = re.compile(r"\s[A-Za-z_][\w.]{0,60}\]:?\s*")  # detectron2: `[05/04 09:30:07 d2.engine]: `
@@ -332,10 +340,9 @@ _PIECES = re.compile(
 _PLAIN_STARTS = ("step ", "saving ", "iter ")  # nothing stands before most lines
 
 
-def stamp_of(prefix: str) -> float | None:
-    """Seconds of the clock in a line's prefix, on an arbitrary but steady zero; None where there is none."""
-    clocks = (pattern.search(prefix[:160]) for pattern in _CLOCKS) if prefix else ()
-    found = next(filter(None, clocks), None)
+def stamp_of(prefix: str, own: str = "") -> float | None:
+    """Seconds of the clock in front of a line, on an arbitrary but steady zero; None where there is none."""
+    found = clock_in(prefix, own)
     if found is None:
         return None
     parts = found.groupdict()
@@ -354,6 +361,32 @@ def stamp_of(prefix: str) -> float | None:
     except ValueError:
         return None
     return moment.timestamp() + float("0." + (parts.get("fraction") or "0"))
+
+
+def clock_in(prefix: str, own: str = "") -> re.Match[str] | None:
+    """In a prefix, or with a date in what a statement leaves open behind it, where a bar may show any other clock."""
+    whole = (prefix + own)[:_LONGEST]
+    found = (pattern.search(whole if pattern in _DATED else prefix[:_LONGEST]) for pattern in _CLOCKS)
+    return next(filter(None, found), None) if whole else None
+
+
+def doubts_in(prefix: str) -> Iterator[re.Match[str]]:
+    """What begins a clock, or begins one in other lines, by its digits."""
+    return _DOUBTFUL.finditer(prefix[:_LONGEST])
+
+
+def begins_clock(doubt: str) -> bool:
+    return _DECIDED.fullmatch(doubt) is not None
+
+
+def is_like_others(line: str) -> bool:
+    """Whether nothing in front of it would be a clock with other digits."""
+    return all(begins_clock(doubt[0]) for doubt in doubts_in(line))
+
+
+def is_more_of_clock(behind: str) -> bool:
+    """Whether what stands behind a clock may change it."""
+    return _MORE_OF_CLOCK.match(behind) is not None
 
 
 @lru_cache(1024)  # every format that may claim a log looks at its first lines

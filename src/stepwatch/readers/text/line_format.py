@@ -14,7 +14,16 @@ from stepwatch.readers.formats import NOTHING, Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
 from stepwatch.readers.text.faults import CARD_LETTERS, FAULT_LETTERS, names_fault_by_number, read_surroundings
-from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Line, lines_behind, stamp_of, strip_prefix, value_of
+from stepwatch.readers.text.line import (
+    LONGEST_LINE,
+    ONE_DIGIT,
+    Line,
+    is_like_others,
+    lines_behind,
+    stamp_of,
+    strip_prefix,
+    value_of,
+)
 from stepwatch.readers.text.shape import alike
 from stepwatch.run import Checkpoint, Evaluation, Fact, Timing, Traits
 
@@ -120,10 +129,11 @@ class LineFormat:
             kind = line.translate(ONE_DIGIT)
             if kind in silent:
                 continue
-            values = self.read_line(line.decode("utf-8", "replace"), number, records)
+            text = line.decode("utf-8", "replace")
+            values = self.read_line(text, number, records)
             if values:
                 rows.append({"line": number, **values})
-            elif values is not None:
+            elif values is not None and is_like_others(text):
                 silent.add(kind)
         records.events[events:] = sorted(records.events[events:], key=LINE_OF)
         records.unplaced[unplaced:] = sorted(records.unplaced[unplaced:], key=LINE_OF)
@@ -186,7 +196,7 @@ class LineFormat:
                 values = found.values()
                 if "loss" in values and not math.isfinite(values["loss"]):
                     values["loss"] = math.inf  # nan is what was not printed
-                stamp = stamp_of(prefix)
+                stamp = stamp_of(prefix, rest[: found.begin])
                 if stamp is not None:
                     values["stamp_s"] = stamp
                 unread = any(field.kind == "figure" and math.isnan(values[field.name]) for *_, field in found.spans)
@@ -209,7 +219,7 @@ class LineFormat:
         for statement in self._events:
             found = statement.find(rest)
             if found is not None:
-                stamp = stamp_of(prefix)
+                stamp = stamp_of(prefix, rest[: found.begin])
                 values = found.values() if stamp is None else {**found.values(), "stamp_s": stamp}
                 columns = {name: np.array([value]) for name, value in values.items()}
                 if self.add_events(statement, np.array([number]), columns, records)[0]:

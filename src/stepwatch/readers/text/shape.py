@@ -208,7 +208,7 @@ class Shape(NamedTuple):
                 steps.add_text(line[begin:end], 0, line[end : end + 1])
             at = end
         steps.add_text(line[at:].rstrip(), found.end - at)
-        return cls(Prefix(prefix + line[: found.begin]), steps.finished())
+        return cls(Prefix(prefix, line[: found.begin]), steps.finished())
 
     def match(self, block: Block, lines: Ints) -> tuple[Ints, dict[str, Floats]]:
         """Those of the lines that have the shape, and their values by name; the clock in front is `stamp_s`."""

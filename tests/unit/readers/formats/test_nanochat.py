@@ -104,6 +104,17 @@ def test_evaluations_and_checkpoints_are_outside_the_time() -> None:
     assert "stall" not in codes
 
 
+def test_a_line_whose_date_is_none_hides_no_others() -> None:
+    steps = "".join(
+        f"[{day} 10:00:{second:02d} a]: step {second:05d}/05742 (4.35%) | loss: 3.912004 | lrm: 1.00 | dt: 1177.31ms"
+        " | tok/sec: 55,690 | bf16_mfu: 84.70 | epoch: 1 | total time: 4.71m\n"
+        f"[{day} 10:00:{second:02d} a]: Step {second:05d} | Validation bpb: 1.046491\n"
+        for second, day in enumerate(("19/80", "05/04", "05/04"))
+    )
+    run = the_run(steps)
+    assert [evaluation.at for evaluation in run.evaluations] == [1, 2]
+
+
 def test_an_evaluation_at_the_very_end_does_not_spoil_the_interval() -> None:
     text = "".join(
         (f"Step {n:05d} | Validation bpb: 1.0464\n" if n in (50, 100, 131) else "") + MID.format(n=n, ms=480)

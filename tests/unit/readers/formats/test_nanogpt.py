@@ -416,3 +416,10 @@ def test_every_setting_and_remark_of_our_own_trainer_is_known() -> None:
     begin = "stepwatch 0.1.0 trains; times are of the step alone; cpu"
     run = the_run("\n".join([begin, *settings, remarks[0], LINE, remarks[1]]))
     assert run.unread == ()
+
+
+def test_a_line_whose_clock_is_none_hides_no_others() -> None:
+    """The digits tell: what stands in front of the first save is no clock, but as many digits as one."""
+    saves = "".join(f"{clock} saving checkpoint to out\n" for clock in ("5714815007.25", "1714815007.25"))
+    run = the_run(saves + f"1714815008.25 {LINE}\n")
+    assert [save.line for save in run.checkpoints] == [1]

@@ -55,9 +55,8 @@ def test_half_days_are_told_apart() -> None:
     prefixes = [f"[2024-05-04 {time}-train.py-INFO:" for time in times]
     clocks = [stamp_of(prefix) or 0.0 for prefix in prefixes]
     assert np.diff(clocks).tolist() == [43198.0, 1.0, 3600.0]
-    lines = Block.of("\n".join(prefix + LINE for prefix in prefixes).encode())
-    left, _, _ = Prefix(prefixes[0]).skip(lines, lines.filled)
-    assert not len(left)  # for the patterns
+    together = [f"[2024-05-04 {time}-train.py-INFO:{LINE}" for time in ("11:59:59 PM", "12:00:01 PM", "01:00:00 PM")]
+    assert behind("\n".join(together).encode())[1] == [stamp_of(line) for line in together]
 
 
 @pytest.mark.parametrize("prefix", UNDATED)
@@ -127,26 +126,42 @@ def test_clocks_in_front_are_kept() -> None:
     assert stamps == [stamp_of("2025-06-01 12:00:07,118"), stamp_of("2025-06-01 12:01:08,250")]
 
 
-@pytest.mark.parametrize("form", ["05/04/2024 09:30:{:02d} - INFO - a.b - ", "[05/04 09:30:{:02d} d2.engine]: "])
-def test_dates_with_the_month_first_are_kept(form: str) -> None:
-    prefixes = [form.format(second) for second in (1, 2, 59)]
-    lines, stamps = behind("\n".join(f"{prefix}step {n}" for n, prefix in enumerate(prefixes)).encode())
-    assert lines == [b"step 0", b"step 1", b"step 2"]
-    assert stamps == [stamp_of(prefix) for prefix in prefixes]
+@pytest.mark.parametrize("prefix", [*DATED, *UNDATED, "1714815007.25 ", "[1714815007.25] ", "1714815007.250000: "])
+def test_clocks_of_any_form_are_read_together_as_one_by_one(prefix: str) -> None:
+    changes = (("09:30:07", "23:59:59"), ("09:30:07", "00:00:00"), ("250", "118"), ("04", "05"), ("007", "099"))
+    prefixes = [prefix, *(prefix.replace(*change) for change in changes)]
+    lines, stamps = behind("\n".join(f"{each}step {n}" for n, each in enumerate(prefixes)).encode())
+    assert lines == [b"step %d" % n for n in range(6)]
+    assert stamps == [stamp_of(each) for each in prefixes]
 
 
-@pytest.mark.parametrize("odd", ["13/04/2024", "02/30/2024", "02/29/2024", "05/04/20x4"])
-def test_a_date_that_is_none_is_left(odd: str) -> None:
-    lines, _ = behind(f"05/04/2024 09:30:00 step 1\n05/04/2024 09:30:01 step 2\n{odd} 09:30:02 step 3".encode())
-    assert lines == [b"step 1", b"step 2"]
+@pytest.mark.parametrize("odd", ["13/04/2024 09:30:02", "02/30/2024 09:30:02", "05/04/2024 24:30:02"])
+def test_lines_without_a_clock_are_read_apart_from_those_with_one(odd: str) -> None:
+    lines = [f"{clock} step {n}" for n, clock in enumerate(("05/04/2024 09:30:00", odd, "02/29/2024 09:30:02", odd))]
+    text = "\n".join(lines).encode()
+    assert behind(text) == ([b"step 0", b"step 2"], [stamp_of(lines[0]), stamp_of(lines[2])])
+    assert behind(text.partition(b"\n")[2]) == ([b"step 1", b"step 3"], None)
 
 
-def test_a_long_fraction_is_left_to_the_patterns() -> None:
-    text = b"2025-06-01T12:00:07.118000000Z step 1\n2025-06-01T12:00:08.250000000Z step 2"
-    assert behind(text)[0] == []
+@pytest.mark.parametrize(
+    ("clock", "odd"), [("1714815007.25", "2714815007.25"), ("[12/01 09:30:00 a]:", "[19/80 09:30:00 a]:")]
+)
+def test_digits_that_make_no_clock_are_left(clock: str, odd: str) -> None:
+    assert behind(f"{clock} step 1\n{odd} step 2".encode()) == ([b"step 1"], [stamp_of(clock)])
+    assert stamp_of(clock) != stamp_of(odd)
 
 
-def test_clocks_of_another_form_and_plain_lines_are_left() -> None:
-    for text in (b"12:00:07 step 1\n12:00:08 step 2", b"step 1\nstep 2", b"0: \n0: "):
+@pytest.mark.parametrize("more", [".5", ",25", " PM", ":07", "7"])
+def test_a_clock_that_goes_on_is_left(more: str) -> None:
+    assert behind(f"09:30:00 step 1\n09:30:00{more} step 2".encode())[0] == [b"step 1"]
+
+
+def test_a_bar_shows_clocks_that_are_none_of_the_line() -> None:
+    assert stamp_of("", "10%|# | 1/10 [01:02:03<09:10:11, 3.2s/it]") is None
+    assert stamp_of("", "[INFO|2024-05-04 09:30:07] trainer.py:12 >> ") == stamp_of("2024-05-04 09:30:07")
+
+
+def test_lines_that_begin_otherwise_are_left() -> None:
+    assert behind(b"05/04/2024 09:30:00 step 1\n05/04/20x4 09:30:02 step 2\nstep 3")[0] == [b"step 1"]
+    for text in (b"step 1\nstep 2", b"0: \n0: "):
         assert behind(text)[1] is None
-    assert behind(b"12:00:07 step 1\n12:00:08 step 2")[0] == []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -155,24 +156,27 @@ def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool 
     if records.held:
         first_line -= records.held.count(b"\n")
         text, records.held = records.held + text, b""
-    left = _read_together(text, first_line, records) if text.count(b"\n") >= _MANY_LINES else None
-    if left is not None and not len(left):
-        return
-    lines = text.removesuffix(b"\n").split(b"\n")
+    line_of: Callable[[int], bytes]
+    if text.count(b"\n") < _MANY_LINES:
+        lines = text.removesuffix(b"\n").split(b"\n")
+        left, line_of, count = list(range(len(lines))), lines.__getitem__, len(lines)
+    else:
+        left, line_of, count = _read_together(text, first_line, records)
     joined_until = -1
     strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they show, with other digits too
-    for index in range(len(lines)) if left is None else left.tolist():
-        if index <= joined_until or not lines[index]:
+    for index in left:
+        if index <= joined_until or not (letters := line_of(index)):
             continue
-        line, kind = _text(lines[index]), lines[index].translate(ONE_DIGIT)
+        line, kind = _text(letters), letters.translate(ONE_DIGIT)
         if kind in strange:
             records.add_unread(index + first_line, line)
             records.events += [fact._replace(line=index + first_line) for fact in strange[kind]]
             continue
         if _is_broken(line):
-            line, joined, certain = _rejoined(line, list(map(_text, lines[index + 1 : index + 1 + _MOST_WRAPS])))
+            following = [_text(line_of(i)) for i in range(index + 1, min(index + 1 + _MOST_WRAPS, count))]
+            line, joined, certain = _rejoined(line, following)
             if more_follows and not certain:
-                records.held = b"\n".join(lines[index:]) + (b"\n" if text.endswith(b"\n") else b"")
+                records.held = text.split(b"\n", index)[index]
                 break
             joined_until = index + joined
         known = len(records.events)
@@ -190,8 +194,11 @@ def finish(first_line: int, records: Records) -> None:
         parse(b"", first_line - (not records.held.endswith(b"\n")), records, more_follows=False)
 
 
-def _read_together(text: bytes, first_line: int, records: Records) -> Ints:
-    """Reads the lines of which there are many of one shape, by columns; the others are left."""
+def _read_together(text: bytes, first_line: int, records: Records) -> tuple[list[int], Callable[[int], bytes], int]:
+    """Reads the lines of which there are many of one shape, by columns; the others are left.
+
+    With what gives any line by its place, and how many there are.
+    """
     from stepwatch.readers.text.block import Block  # short logs need none
     from stepwatch.readers.text.shape import alike
 
@@ -213,7 +220,7 @@ def _read_together(text: bytes, first_line: int, records: Records) -> Ints:
             columns["at"] = columns["at"].astype(np.int64)
         records.add_events(Checkpoint if statement is _PLAIN_SAVE else Evaluation, lines + first_line, **columns)
         left = block.without(left, lines)
-    return left
+    return left.tolist(), block.line, len(block.starts)
 
 
 def _text(line: bytes) -> str:

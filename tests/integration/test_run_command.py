@@ -31,7 +31,7 @@ import sys, time
 print("number of parameters: 10.65M")
 for number in range(30):
     begin = time.perf_counter()
-    while time.perf_counter() - begin < 0.05: pass
+    time.sleep(0.05)
     print(f"iter {number}: loss 4.0000, time {(time.perf_counter() - begin) * 1000:.2f}ms, mfu 1.00%", flush=True)
 print("a word on the other stream", file=sys.stderr)
 sys.exit(7)
@@ -121,10 +121,21 @@ def test_a_signal_is_handed_on_to_the_command(tmp_path: Path, number: int) -> No
     words = [sys.executable, "-m", "stepwatch", "run", "--quiet", "-o", "kept", "--", sys.executable, "-c", program]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        time.sleep(0.3)  # until the sampler has begun
+        assert process.stdout.readline() == b"ready\n"  # perhaps before the sampler has begun
         process.send_signal(number)
         assert process.wait(30) == 9
+
+
+def test_a_signal_before_the_sampler_has_begun_is_handed_on_too(tmp_path: Path) -> None:
+    program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); open('ready', 'w').close(); time.sleep(60)"
+    around = (
+        "import os, signal, sys, time\nfrom stepwatch.cli import passing\n"
+        f"passer, _ = passing.start([sys.executable, '-c', {program!r}], '.')\n"
+        "while not os.path.exists('ready'): time.sleep(0.01)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\nsys.exit(passing.wait(passer))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", around], cwd=tmp_path, timeout=60, check=False)
+    assert done.returncode == 9
 
 
 def test_a_command_killed_by_a_signal_is_reported_as_a_shell_does(tmp_path: Path) -> None:

@@ -30,12 +30,18 @@ EXITS = {errno.ENOENT: 127, errno.EACCES: 126}  # as a shell reports a command t
 
 
 def start(command: Sequence[str], directory: str) -> tuple[int, int]:
-    """The process that passes output on, and the command's; the first ends with the exit code of the second."""
+    """The process that passes output on, and the command's; the first ends with the exit code of the second.
+
+    From now on the command gets our signals.
+    """
     answers, reply_to = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     passer = os.fork()
     if passer:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command itself
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(name, lambda number, _: os.kill(passer, number))
         os.close(reply_to)
         with os.fdopen(answers, "rb") as answer:
             pid = answer.read()
@@ -51,10 +57,7 @@ def start(command: Sequence[str], directory: str) -> tuple[int, int]:
 
 
 def wait(passer: int, look: Callable[[bool], None] | None = None) -> int:
-    """The exit code of the command, which gets our signals; `look` is called until it has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command itself
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, lambda number, _: os.kill(passer, number))
+    """The exit code of the command; `look` is called until it has ended."""
     while look is not None:
         ended, status = os.waitpid(passer, os.WNOHANG)
         look(bool(ended))
@@ -89,10 +92,10 @@ def _pass(command: Sequence[str], directory: str, reply_to: int) -> int:
             child = _spawn(command, theirs, errors, 0, new_session=False)
             for end in {theirs, errors}:
                 os.close(end)
-        os.write(reply_to, str(child.pid).encode())
-        os.close(reply_to)
         for name in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, lambda number, _: _forward(child, number))
+        os.write(reply_to, str(child.pid).encode())
+        os.close(reply_to)
         _pump(screens, log, ours if on_terminal and os.isatty(0) else None, child)
         code = child.wait()
         return 128 - code if code < 0 else code  # as a shell reports a signal

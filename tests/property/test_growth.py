@@ -132,7 +132,7 @@ def test_an_analysis_takes_less_memory_than_the_columns_of_a_long_log(
     monkeypatch.setattr(statistics, "PIECE", 1 << 12)  # as a million rows are to the log of 2 GB
     monkeypatch.setattr(statistics, "_SAMPLED", 1 << 12)
     peaks = []
-    for length in (100_000, 300_000):
+    for length in (50_000, 150_000):
         time_s = 0.1 + np.random.default_rng(0).random(length) * 1e-3 + 0.5 * (np.arange(length) % 5003 == 7)
         if kind == "drifting":
             time_s *= np.linspace(1.0, 1.2, length)
@@ -145,7 +145,7 @@ def test_an_analysis_takes_less_memory_than_the_columns_of_a_long_log(
         analyse(run)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert (peaks[1] - peaks[0]) / 200_000 < 20  # bytes a row; the columns of nanoGPT have 24
+    assert (peaks[1] - peaks[0]) / 100_000 < 20  # bytes a row; the columns of nanoGPT have 24
 
 
 def all_that_is_read(text: bytes, name: str) -> list[tuple[str, str]]:
@@ -390,7 +390,8 @@ def read_for_each_byte_more(
     monkeypatch.setattr(records, "MANY_EVENTS", 1 << 8)
     monkeypatch.setattr(records, "PIECE", 1 << 10)
     peaks = []
-    for rows in (100, 10_000, 20_000):  # the first of them, for what is made once
+    longest = min(20_000, 50_000 // line(7).count("\n"))  # an epoch of ultralytics has five lines
+    for rows in (100, longest // 2, longest):  # the first of them, for what is made once
         source = Source("a.log", "".join(map(line, range(1, rows + 1))).encode())
         tracemalloc.start()
         read(source, name)
@@ -473,7 +474,7 @@ def test_rows_of_a_database_are_never_objects_all_at_once() -> None:
 def test_json_of_a_long_log_is_never_in_memory_as_a_whole() -> None:
     """An iteration that has 20 bytes as a row has about 170 in it, and 1000 as an object."""
     peaks = []
-    for rows in (10_000, 30_000):
+    for rows in (5_000, 15_000):
         text = "".join(f"iter {place}: loss 2.1234, time {100 + place % 7:.2f}ms\n" for place in range(rows))
         report = explain(ExplainRequest(logs=(pasted(text),)))
         tracemalloc.start()

@@ -236,7 +236,7 @@ def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
     parts = read_parts(stream, limit)
     first = next(parts, b"")
     kind = kind_of(first)
-    may_be_document = kind == "sqlite" or first[:4000].lstrip().startswith((b"{", b"["))
+    may_be_document = first[:4000].lstrip().startswith((b"{", b"["))
     if may_be_document or size_on_disk <= WHOLE_BYTES:
         start, size = [first], len(first)
         for part in parts:
@@ -247,8 +247,6 @@ def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
         head = b"".join(start)
         if size <= WHOLE_BYTES:
             return normalise(head)
-        if kind == "sqlite":  # which is read as a whole
-            return b"".join((head, *parts))
         if is_document(head):
             document = stream if size_on_disk and _is_plain(stream) else _in_a_file(chain((head,), parts))
             text = _text_inside(document)

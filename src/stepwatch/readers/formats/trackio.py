@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepwatch.errors import NoIterations, UnreadableInput
@@ -28,22 +30,36 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    records.kept.append(text)
+    """SQLite opens files alone: a copy of the database, which may be packed, or in use."""
+    with _copy(records).open("ab") as copy:
+        copy.write(text)
+
+
+def _copy(records: Records) -> Path:
+    if not records.kept:
+        records.kept.append(tempfile.TemporaryDirectory())
+    path = Path(records.kept[0].name, "project.db")
+    path.touch()
+    return path
 
 
 def finish(first_line: int, records: Records) -> None:
-    blocks, records.kept = records.kept, []
-    try:
-        import sqlite3  # the Python of a browser has none
-    except ImportError as error:
-        raise UnreadableInput(Message("the log is a database of SQLite, which this Python cannot read")) from error
-    try:
-        histories, configs = _runs(blocks)
-    except (sqlite3.Error, UnicodeError, OverflowError) as error:
-        raise NoIterations(
-            Message("this database contains no readable metrics of trackio"),
-            Message("give the file of the project, from trackio's directory: it ends in .db"),
-        ) from error
+    copy = _copy(records)
+    with records.kept.pop():
+        try:
+            import sqlite3  # the Python of a browser has none
+        except ImportError as error:
+            raise UnreadableInput(Message("the log is a database of SQLite, which this Python cannot read")) from error
+        with copy.open("r+b") as file:
+            file.seek(18)
+            file.write(b"\x01\x01")  # in WAL mode it could not be opened without its files: as if in the older mode
+        try:
+            histories, configs = _runs(copy)
+        except (sqlite3.Error, UnicodeError, OverflowError) as error:
+            raise NoIterations(
+                Message("this database contains no readable metrics of trackio"),
+                Message("give the file of the project, from trackio's directory: it ends in .db"),
+            ) from error
     line = 0
     for number, (name, history) in enumerate(histories.items()):
         records.events.append(Fact(line, "run", number, header=True))
@@ -51,16 +67,11 @@ def finish(first_line: int, records: Records) -> None:
         line += history.length + 2  # no more moments than rows, and the start
 
 
-def _runs(blocks: list[bytes]) -> tuple[dict[str, History], dict[str, dict[str, object]]]:
-    """Rows and settings by run, in the order in which the runs began. The blocks are let go."""
+def _runs(path: Path) -> tuple[dict[str, History], dict[str, dict[str, object]]]:
+    """Rows and settings by run, in the order in which the runs began."""
     import sqlite3
 
-    with closing(sqlite3.connect(":memory:")) as database:
-        data = bytearray().join(blocks)
-        blocks.clear()
-        data[18:20] = b"\x01\x01"  # one in WAL mode cannot be opened without its files: as if in the older mode
-        database.deserialize(data)
-        data.clear()
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         kept: dict[str, Records] = defaultdict(Records)
         lengths: dict[str, int] = defaultdict(int)

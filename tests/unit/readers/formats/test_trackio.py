@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 import sys
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.readers import read
-from stepwatch.sources import from_bytes
+from stepwatch.sources import contents, from_bytes, from_file
 
 BEGIN_S = 1_750_000_000.0
 
@@ -45,6 +47,18 @@ def test_each_run_has_its_rows_and_settings(wal: bool) -> None:
         assert run.iterations.number[-19:].tolist() == list(range(4, 42, 2))
         assert run.iterations.time_s[-19:].tolist() == pytest.approx([step_s] * 19)
         assert run.settings.count("max_iters") == 60
+
+
+def test_one_that_is_long_or_packed_is_read_from_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "WHOLE_BYTES", 1 << 12)
+    data = database({"a": 1.5, "b": 3.0}, wal=True)
+    (tmp_path / "plain.db").write_bytes(data)
+    (tmp_path / "packed.db.gz").write_bytes(gzip.compress(data))
+    for name in ("plain.db", "packed.db.gz"):
+        source = from_file(tmp_path / name)
+        assert not isinstance(source.content, bytes)
+        assert [len(run.iterations) for run in read(source)] == [19, 19]
+    assert (tmp_path / "plain.db").read_bytes() == data
 
 
 def test_a_database_of_something_else_or_cut_is_refused() -> None:

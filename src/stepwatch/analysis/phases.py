@@ -147,7 +147,7 @@ class Phases:
             found |= period.rows
         return found
 
-    def excess_s(self, run: Run, rows: npt.NDArray[np.generic], mean_ratio: float = 1.0) -> Floats:
+    def excess_s(self, run: Run, rows: npt.NDArray[np.generic] | slice, mean_ratio: float = 1.0) -> Floats:
         """What these rows took beyond a normal step; with heavy tails the mean step is above the median one."""
         times = run.iterations.time_s[rows]
         if self.baseline is None:

@@ -13,7 +13,7 @@ from stepwatch.analysis.costs import COMBINED, MEASURED, NOT_SEPARABLE, Costs
 from stepwatch.analysis.findings import INFO, NOTICE, SLEEP_RATIO, WARNING, Finding, Rule, held_up_by
 from stepwatch.analysis.goodput import DATA, PARTS, START, WITH_DATA, Goodput, Split
 from stepwatch.analysis.phases import Phase, Phases
-from stepwatch.analysis.statistics import median, t_quantile
+from stepwatch.analysis.statistics import chosen, median, pieces, series, t_quantile, total
 from stepwatch.messages import Message
 from stepwatch.run import SLEEP_S, Floats, Run
 from stepwatch.units import Interval
@@ -26,9 +26,10 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
     """The costs with what was timed by itself: the compilation, the step on the device, the wait of a step for its data."""
     if run.inside is not None:
         known = phases.normal & np.isfinite(run.inside.device_s)
-        host, device = run.iterations.time_s[known], run.inside.device_s[known]
+        host, device = chosen(run.iterations.time_s, known), chosen(run.inside.device_s, known)
         if len(host) and median(host) > 0:
-            ratio = median(np.maximum(host, device)) / median(host)
+            longer = series(len(host), lambda rows: np.maximum(host[rows], device[rows]))
+            ratio = median(longer) / median(host)
             if ratio > 1.02:  # with less the device keeps pace with its host
                 costs = replace(costs, step_s=costs.step_s.scaled(ratio), device_ratio=ratio)
     if run.compile_s is not None:
@@ -39,12 +40,14 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
     known = _shows_waiting(run, phases)
     if run.inside is None or not known.any():
         return costs
-    data, covers = run.inside.data_s[known], phases.covers[known]
-    mean, rows = float(np.average(data, weights=covers)), len(data)  # sums need the mean
+    data, covers = chosen(run.inside.data_s, known), chosen(phases.covers, known)
+    whole, count = total(covers), len(data)
+    mean = total(series(count, lambda rows: data[rows] * covers[rows])) / whole  # sums need the mean
     half = mean  # of a single row nothing shows how far others are from it
-    if rows > 1:
-        spread = math.sqrt(float(np.average((data - mean) ** 2, weights=covers)) * rows / (rows - 1))
-        half = t_quantile(rows - 1) * spread / math.sqrt(rows)
+    if count > 1:
+        squares = series(count, lambda rows: (data[rows] - mean) ** 2 * covers[rows])
+        spread = math.sqrt(total(squares) / whole * count / (count - 1))
+        half = t_quantile(count - 1) * spread / math.sqrt(count)
     return replace(costs, data_s=Interval.around(mean, half), how={**costs.how, "data_s": MEASURED})
 
 
@@ -54,8 +57,9 @@ def _shows_waiting(run: Run, phases: Phases) -> np.ndarray:
         return np.zeros(len(run.iterations), bool)
     known = np.isfinite(run.inside.data_s) & (phases.phase != Phase.FIRST)
     if phases.baseline is not None:
-        excess, times = phases.excess_s(run, np.arange(len(known))), run.iterations.time_s
-        known &= (excess <= SLEEP_S) | (times <= SLEEP_RATIO * np.asarray(phases.baseline.time_s))
+        for rows in pieces(len(known)):
+            excess, times = phases.excess_s(run, rows), run.iterations.time_s[rows]
+            known[rows] &= (excess <= SLEEP_S) | (times <= SLEEP_RATIO * phases.baseline.time_s[rows])
     return np.asarray(known)
 
 
@@ -75,14 +79,18 @@ def with_waiting(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
     step -= within
     unexplained -= late
     parts |= {"step": step, "unexplained": unexplained, DATA: np.add(late, within, out=within)}
-    return Split(run.iterations.time_s, np.arange(len(step)), parts)
+    return Split(run.iterations.time_s, np.arange(len(step), dtype=np.int32), parts)
 
 
 def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
     """Every part as it was timed; what no phase covers is the start, then unexplained. Phases do not overlap: they bound the span."""
     assert run.span is not None
+
+    def spent_s(part: str) -> float:
+        return total(series(len(run.iterations), lambda rows: split.column_s(part, rows)))
+
     parts = dict.fromkeys(PARTS if costs.data_s is None else WITH_DATA, 0.0)
-    parts["step"] = float(split.column_s("step").sum())
+    parts["step"] = spent_s("step")
     if run.left_out and phases.baseline is not None:  # steps that a run which is watched let go: as those around them
         gaps, usual = np.diff(run.iterations.number) - 1.0, np.asarray(phases.baseline.time_s)
         between = gaps * (usual[1:] + usual[:-1]) / 2
@@ -91,9 +99,9 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
     if costs.data_s is not None:
         unseen = min(run.left_out * costs.data_s.mid, parts["step"])
         parts["step"] -= unseen
-        parts[DATA] = float(split.column_s(DATA).sum()) + unseen
-    parts["compile"] = float(split.column_s("compile").sum()) + (run.compile_s or 0.0)
-    parts["stall"] = float(split.column_s("unexplained").sum())
+        parts[DATA] = spent_s(DATA) + unseen
+    parts["compile"] = spent_s("compile") + (run.compile_s or 0.0)
+    parts["stall"] = spent_s("unexplained")
     parts["eval"] = sum(evaluation.took_s or 0.0 for evaluation in run.evaluations)
     parts["checkpoint"] = sum(save.took_s or 0.0 for save in run.checkpoints)
     known = sum(parts.values())
@@ -164,11 +172,17 @@ def device_time(a: Analysis) -> Iterator[Finding]:
     if inside is None:
         return
     known = a.phases.normal & np.isfinite(inside.device_s)
-    times, computing = a.run.iterations.time_s[known], inside.device_s[known]
+    columns = a.run.iterations.time_s, inside.device_s, inside.data_s, inside.wait_s
+    times, computing, data, late = (chosen(column, known) for column in columns)
     if not len(times):
         return
-    waits: Floats = np.nan_to_num(inside.data_s[known]) + np.nan_to_num(inside.wait_s[known])
-    idle = float(np.maximum(times - waits - computing, 0.0).sum() / times.sum()) if times.sum() > 0 else 0.0
+
+    def idle_s(rows: slice) -> Floats:
+        waits = np.nan_to_num(data[rows]) + np.nan_to_num(late[rows])
+        return np.asarray(np.maximum(times[rows] - waits - computing[rows], 0.0))
+
+    spent = total(times)
+    idle = total(series(len(times), idle_s)) / spent if spent > 0 else 0.0
     facts = {"host": median(times), "device": median(computing), "idle": idle}
     if a.costs.device_ratio > 1:
         text = Message(

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from stepwatch.readers.formats.running import at_lines, median
-from stepwatch.readers.records import DEVICES, INSIDE, WORK, Kinds, Records
+from stepwatch.readers.records import DEVICES, INSIDE, WORK, Kinds, Records, pieces
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Run
 from stepwatch.run.more import Inside, Span
 from stepwatch.settings import Origin, Settings
@@ -80,12 +80,14 @@ def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, f
     stated += [(save.took_s or 0.0, save.stamp_s) for save in run.checkpoints]
     phases = [(took, stamp) for took, stamp in (*stated, *compilations) if stamp is not None and math.isfinite(stamp)]
     rows = run.iterations
-    known = np.isfinite(rows.stamp_s)
     begins = [stamp - took for took, stamp in phases]
     ends = [stamp for _, stamp in phases]
-    if known.any():
-        begins.append(float((rows.stamp_s - rows.time_s)[known].min()))
-        ends.append(float(rows.stamp_s[known].max()))
+    for part in pieces(len(rows)):
+        stamps = rows.stamp_s[part]
+        known = np.isfinite(stamps)
+        if known.any():
+            begins.append(float((stamps - rows.time_s[part])[known].min()))
+            ends.append(float(stamps[known].max()))
     if not begins:
         return None
     ends += [fact.value for fact in facts if fact.name in ("clock_s", "end_s") and math.isfinite(fact.value)]

@@ -68,18 +68,22 @@ def with_waiting(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
     if run.inside is None or costs.data_s is None:
         return split
     known = _shows_waiting(run, phases)
-    data = np.where(known, run.inside.data_s, costs.data_s.mid)
-    beyond = np.where(known, data - median(run.inside.data_s[known]), 0.0)
-    step, unexplained = split.column_s("step"), split.column_s("unexplained")
-    late = np.minimum(np.maximum(beyond, 0.0, out=beyond), unexplained, out=beyond)
-    data -= late
-    within = np.minimum(data, step, out=data)
-    parts = {part: split.column_s(part) for part in ("eval", "checkpoint", "compile")}
-    parts = {part: column if column.any() else np.broadcast_to(0.0, len(column)) for part, column in parts.items()}
-    step -= within
-    unexplained -= late
-    parts |= {"step": step, "unexplained": unexplained, DATA: np.add(late, within, out=within)}
-    return Split(run.iterations.time_s, np.arange(len(step), dtype=np.int32), parts)
+    usual = median(chosen(run.inside.data_s, known))
+    count = len(known)
+    parts = {
+        part: split.column_s(part) if split.parts[part].any() else np.broadcast_to(0.0, count)
+        for part in ("eval", "checkpoint", "compile")
+    }
+    parts |= {part: np.empty(count) for part in ("step", "unexplained", DATA)}
+    for rows in pieces(count):
+        data = np.where(known[rows], run.inside.data_s[rows], costs.data_s.mid)
+        step, unexplained = split.column_s("step", rows), split.column_s("unexplained", rows)
+        beyond = np.where(known[rows], data - usual, 0.0)
+        late = np.minimum(np.maximum(beyond, 0.0), unexplained)
+        within = np.minimum(data - late, step)
+        parts["step"][rows], parts["unexplained"][rows] = step - within, unexplained - late
+        parts[DATA][rows] = late + within
+    return Split(run.iterations.time_s, np.arange(count, dtype=np.int32), parts)
 
 
 def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:

@@ -308,6 +308,19 @@ def time_series(place: int) -> str:
     return f"{laps}{end}Validation loss decreased (1.012345 --> 1.012346).  Saving model ...\n"
 
 
+def torchtitan_with_events(place: int) -> str:
+    """A validation and a save every tenth step."""
+    clock = (datetime(2026, 1, 1) + timedelta(seconds=1.7 * place + place // 10 * 5.5)).strftime("%Y-%m-%d %H:%M:%S")
+    before = f"[rank0]:[titan] {clock},{place % 997:03} - root - INFO - "
+    row = f"step: {place}  loss:  2.{place % 9973:05}  grad_norm:  0.44{place % 97:02}  memory: 41.20GiB(51.50%)"
+    lines = [f"{row}  tps: 24,{place % 991:03}  tflops: 198.{place % 89:02}  mfu: 63.{place % 83:02}%"]
+    if place % 10 == 0:
+        lines.append(f"validate step: {place}  loss:  3.{place % 9967:05}  memory: 41.20GiB(51.50%)  tps: 24,310")
+        lines.append("Saving the checkpoint (or staging if async is enabled).")
+        lines.append(f"Finished saving the checkpoint (or staging if async is enabled) in 4.{place % 47 + 50} seconds.")
+    return "".join(f"{before}{line}\n" for line in lines)
+
+
 def yolo_csv(place: int) -> str:
     header = (
         "epoch,time,train/box_loss,train/cls_loss,metrics/mAP50(B),val/box_loss,val/cls_loss\n" if place == 1 else ""
@@ -350,6 +363,7 @@ def of_two_metrics(place: int) -> str:
         ("mmengine-json", mmengine_json, 1.0),
         ("mmengine-json", resumed, 1.0),
         ("composer", composer, 0.6),
+        ("torchtitan", torchtitan_with_events, 0.45),
         ("time-series-library", time_series, 0.85),
         ("hf-trainer", bar_alone, 0.6),
         ("hf-trainer", bar_and_loss, 0.75),

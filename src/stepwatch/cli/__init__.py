@@ -307,10 +307,11 @@ class _Commands(Command, click.Group):
         except click.UsageError as error:
             complain((wrong_usage(error, error.ctx or click.Context(self)),), asked)
             sys.exit(error.exit_code)
-        except SystemExit as ended:
-            if not isinstance(ended.__context__, BrokenPipeError):
+        except SystemExit:
+            # `stepwatch … | head` has all it wants; to click, which wraps the output then, that is a failure.
+            if not hasattr(sys.stdout, "wrapped"):
                 raise
-            drop_output()  # `stepwatch … | head` has all it wants; to click that is a failure
+            drop_output()
             sys.exit(0)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(130)  # as a shell reports Ctrl-C

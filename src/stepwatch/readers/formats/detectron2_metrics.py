@@ -85,7 +85,8 @@ def finish(first_line: int, records: Records) -> None:
             records.events.append(Fact(int(rows.line[first]), "first_covers", _EVERY))
     for row in {0, *fell.tolist(), len(rows) - 1} if len(rows) else ():
         eta = left[left[:, 0] == rows.line[row], 1]
-        ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) and np.isfinite(eta[0]) else 0.5
+        ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) else math.inf
+        ahead = ahead if math.isfinite(ahead) else 0.5
         whole = abs(ahead - round(ahead)) < 1e-6 * max(ahead, 1.0)  # but for rounding
         if ahead == 0 or (row < len(rows) - 1 and whole):
             end = int(rows.number[row]) + round(ahead)

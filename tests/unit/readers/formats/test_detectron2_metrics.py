@@ -44,6 +44,11 @@ def test_rows() -> None:
     assert analyse(run).goodput.wall_s == pytest.approx(50, rel=0.01)
 
 
+def test_a_median_of_nearly_no_time_shows_no_end() -> None:
+    run = the_run(log(100).replace('"time": 0.5,', '"time": 1e-308,', 1))
+    assert run.settings.count("max_iters") is None
+
+
 def test_the_first_eta_shows_the_end() -> None:
     assert the_run(log(100)).settings.count("max_iters") == 400
     assert the_run("\n".join(log(200).splitlines()[3:])).settings.count("max_iters") is None  # by another median

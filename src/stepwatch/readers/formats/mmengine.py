@@ -57,7 +57,7 @@ class _Rows(NamedTuple):
 
     @property
     def number(self) -> Floats:
-        return np.where(np.isnan(self.epoch), 0.0, (self.epoch - 1) * self.total) + self.place
+        return np.where(np.isnan(self.epoch), 0.0, (self.epoch - 1.0) * self.total) + self.place
 
 
 class _Mmengine(LineFormat):
@@ -100,7 +100,7 @@ class _Mmengine(LineFormat):
         return validated is not None or saved is not None
 
     def finish(self, first_line: int, records: Records) -> None:
-        rows = _Rows(*records.take_table(_ROWS, len(_Rows._fields)).T)
+        rows = _Rows(*records.take_columns(_ROWS, len(_Rows._fields)))
         begins, ends, events = (
             records.take_table(name, width) for name, width in ((_BEGINS, 2), (_ENDS, 2), (_EVENTS, 5))
         )
@@ -110,7 +110,8 @@ class _Mmengine(LineFormat):
         rows = _Rows(*(column[known] for column in rows))
         if not len(rows.line):
             return
-        number, times = rows.number, rows.time_s.copy()
+        number, times = rows.number, rows.time_s.astype(np.float64)
+        rows = rows._replace(data_s=rows.data_s.astype(np.float64))
         of = np.searchsorted(begins[:, 0], rows.line)
         starts = np.flatnonzero((np.diff(of, prepend=0) > 0) | (np.diff(number, prepend=np.inf) <= 0))
         closings: list[tuple[float, int]] = []

@@ -14,7 +14,7 @@ from stepwatch.readers.formats.event_files import Text
 from stepwatch.readers.formats.tensorboard import EVALUATION, Events
 from stepwatch.readers.formats.tracks import Track, Tracks, narrow
 from stepwatch.readers.formats.wandb import step_key
-from stepwatch.readers.records import Records
+from stepwatch.readers.records import Records, pieces, rows_where, whole_numbers
 from stepwatch.run import Floats, Ints
 
 TIME, ROW = "_timestamp", "_step"
@@ -27,7 +27,7 @@ class Column(NamedTuple):
 
     rows: Ints
     """Those of the history in which it is a number, rising."""
-    values: Floats
+    values: np.ndarray
     others: Ints
     """Rows in which it is something else."""
 
@@ -74,12 +74,14 @@ class History(NamedTuple):
             has[self.columns[key].all_rows] = True
         return np.flatnonzero(has)
 
-    def tracks(self, step: Floats) -> Tracks:
+    def tracks(self, step: np.ndarray) -> Tracks:
         """As of an event file, with the step of each row; rows without step or time are left out."""
         wall = self.of_rows(TIME)
-        good = np.isfinite(wall) & (np.abs(step) < 1e15)
-        plain = bool(good.all()) and bool((wall[1:] >= wall[:-1]).all())
-        whole = narrow(np.where(good, step, 0.0).astype(np.int64))
+        strange = rows_where(lambda wall_s, at: ~(np.isfinite(wall_s) & (np.abs(at) < 1e15)), wall, step)
+        plain = not len(strange) and not len(rows_where(np.less, wall[1:], wall[:-1]))
+        good = np.ones(0 if plain else self.length, bool)
+        good[strange] = False
+        whole = narrow(whole_numbers(step if plain else np.where(good, step, 0.0)))
         found: Tracks = {}
         for key, (rows, values, _) in self.columns.items():
             if key.startswith("_") or not len(rows):
@@ -110,11 +112,13 @@ class History(NamedTuple):
         if key is None:
             return None
         rows, known, _ = self.columns[key]
+        if any(bool((known[part] % 1 != 0).any()) for part in pieces(len(known))):
+            return None
         each = known[np.append(np.ones(1, bool), known[1:] != known[:-1])[: len(known)]]
         trained = self.with_any(name for name in self.columns if "loss" in name.lower() and not EVALUATION.search(name))
         # A fall to the first is another training, and the last one may not have come to the row that has the number.
         rises = bool(((each[1:] > each[:-1]) | (each[1:] <= each[:1])).all())
-        if len(each) < 2 or not rises or (known % 1 != 0).any() or not 0 < len(trained) <= len(each) + 1:
+        if len(each) < 2 or not rises or not 0 < len(trained) <= len(each) + 1:
             return None
         if trained[0] < rows[0]:  # it stands behind the rows of the epoch
             return np.append(known, math.nan)[np.searchsorted(rows, np.arange(self.length))]

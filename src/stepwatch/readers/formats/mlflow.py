@@ -16,7 +16,7 @@ from stepwatch.readers.formats.event_files import Scalars
 from stepwatch.readers.formats.history import ROW, TIME, Column, History, add_history, add_tracks, counts_by_steps
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, narrow, take
-from stepwatch.readers.records import Records, rows_where
+from stepwatch.readers.records import Records, pieces, rows_where
 from stepwatch.readers.text.block import Block, read_int, read_number
 from stepwatch.readers.text.line import MOST_SNIFFED
 from stepwatch.run import Floats, Ints, Timing
@@ -78,17 +78,54 @@ def _history(tracks: Tracks) -> History:
             place = len(grids)
             grids.append((moments, own))
         used[tag] = place
+    wall, step, rows = _put_together(grids)
+    everywhere, none = narrow(np.arange(len(wall))), rows[0][:0]
+    columns = {TIME: Column(everywhere, wall, none), ROW: Column(everywhere, step, none)}
+    told = {tag: Column(rows[used[tag]], track.value, none) for tag, track in tracks.items() if tag not in columns}
+    return History(len(wall), columns | told)
+
+
+def _put_together(grids: list[tuple[Floats, Ints]]) -> tuple[Floats, Ints, list[Ints]]:
+    """The moments and steps of all rows by time, and which of them those of each grid are."""
+    wall, step = max(grids, key=lambda grid: len(grid[0]))
+    if _rises(wall, step):  # most others are logged with some of these, and there may be too many to sort
+        places = [place for grid in grids if (place := _places(wall, step, *grid)) is not None]
+        if len(places) == len(grids):
+            return wall, step, places
+        del places
+    ends = np.cumsum([len(moments) for moments, _ in grids])
     wall, step = map(np.concatenate, zip(*grids, strict=True))
     order = np.lexsort((step, wall))
-    new = np.append(np.ones(1, bool), (np.diff(wall[order]) > 0) | (np.diff(step[order]) != 0))
+    wall, step = wall[order], step[order]
+    again = rows_where(
+        lambda at, since, after, before: (at == since) & (after == before), wall[1:], wall[:-1], step[1:], step[:-1]
+    )
+    new = np.ones(len(wall), bool)
+    new[again + 1] = False
     row: Ints = np.empty(len(order), np.int32)
-    row[order] = np.cumsum(new) - 1
-    rows = np.split(row, np.cumsum([len(grid[0]) for grid in grids])[:-1])
-    kept = order[new]
-    everywhere, none = narrow(np.arange(len(kept))), row[:0]
-    columns = {TIME: Column(everywhere, wall[kept], none), ROW: Column(everywhere, step[kept].astype(np.float64), none)}
-    told = {tag: Column(rows[used[tag]], track.value, none) for tag, track in tracks.items() if tag not in columns}
-    return History(len(kept), columns | told)
+    row[order] = np.cumsum(new, dtype=np.int32) - 1
+    del order
+    return wall[new], step[new], np.split(row, ends[:-1])
+
+
+def _rises(wall: Floats, step: Ints) -> bool:
+    return not len(
+        rows_where(
+            lambda at, since, after, before: (at < since) | ((at == since) & (after <= before)),
+            wall[1:], wall[:-1], step[1:], step[:-1],
+        )
+    )  # fmt: skip
+
+
+def _places(wall: Floats, step: Ints, moments: Floats, steps: Ints) -> Ints | None:
+    """Where these stand among others; None where not all of them do."""
+    places: Ints = np.empty(len(steps), np.int32)
+    for part in pieces(len(steps)):
+        at = np.minimum(np.searchsorted(wall, moments[part]), len(wall) - 1)
+        if (wall[at] != moments[part]).any() or (step[at] != steps[part]).any():
+            return None
+        places[part] = at
+    return places
 
 
 def _values(text: bytes) -> Scalars:

@@ -374,13 +374,20 @@ class Events:
 def _moments(tracks: Tracks, others: Floats) -> Floats:
     """The times of all of these once, in order; there may be millions, and most often they are."""
     shared = {id(track.wall_s): track.wall_s for track in tracks.values()}
-    whole = next(iter(shared.values())) if len(shared) == 1 else np.zeros(0)
+    whole = max(shared.values(), key=len, default=np.zeros(0))
     rises = len(whole) > 0 and bool((whole[1:] > whole[:-1]).all())
-    if rises and (whole[np.minimum(np.searchsorted(whole, others), len(whole) - 1)] == others).all():
+    if rises and all(_are_among(whole, some) for some in (*shared.values(), others) if some is not whole):
         return whole
     whole = np.concatenate((*shared.values(), others))
     whole.sort()
     return np.asarray(whole[np.append(np.ones(1, bool), whole[1:] != whole[:-1])[: len(whole)]])
+
+
+def _are_among(whole: Floats, some: Floats) -> bool:
+    for part in pieces(len(some)):
+        if (whole[np.minimum(np.searchsorted(whole, some[part]), len(whole) - 1)] != some[part]).any():
+            return False
+    return True
 
 
 def _joined_at(track: Track | None, steps: Ints) -> Floats:

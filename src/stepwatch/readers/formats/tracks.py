@@ -39,7 +39,8 @@ def keep(into: Records, tag: str, track: Track) -> None:
 
 def narrow(step: Ints) -> Ints:
     """In four bytes, where all of them fit."""
-    return step.astype(np.int32) if bool((np.abs(step) < 1 << 30).all()) else step
+    large = records.rows_where(lambda each: np.abs(each) >= 1 << 30, step)
+    return step if len(large) else step.astype(np.int32, copy=False)
 
 
 def take(kept: Records) -> Tracks:

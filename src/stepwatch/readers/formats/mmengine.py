@@ -142,7 +142,7 @@ class _Mmengine(LineFormat):
         # The last iteration of a process whose last epoch has ended, where no line is about it.
         line, row = np.array(closings).reshape(-1, 2).T
         row = row.astype(np.int64)
-        reached = rows.epoch[row] * rows.total[row]
+        reached = rows.epoch[row].astype(np.float64) * rows.total[row]
         stamps = rows.stamp_s[row] + (reached - number[row]) * times[row]
         unknown, lines = np.full(len(row), np.nan), np.append(rows.line, line)
         columns = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-SHOWN = 20
+SHOWN = 40
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 by_file: dict[str, float] = defaultdict(float)
 by_test: dict[str, float] = defaultdict(float)

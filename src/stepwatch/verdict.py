@@ -459,11 +459,14 @@ def overhead(evidence: Evidence) -> Verdict | None:
     between = parts["eval"] + parts["checkpoint"]
     if a.phases.evaluations == a.phases.first_evaluates and a.costs.how.get("compile_s") == NOT_SEPARABLE:
         between = parts["checkpoint"]  # the only evaluation may as well be compilation
-    wall_s = a.goodput.wall_s
+    wall_s, cycle_s = a.goodput.wall_s, a.goodput.wall_s
+    interval = a.phases.eval_interval or math.inf
+    if a.phases.evaluations == 1 and a.goodput.iterations < interval:  # lines pasted from around it show no other
+        cycle_s = between + interval * a.costs.step_s.mid
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
     facts: dict[str, Any] = {"step": a.costs.step_s.mid}
     best = evidence.advised()
-    if wall_s > 0 and between / wall_s > OVERHEAD_SHARE:
+    if cycle_s > 0 and between / cycle_s > OVERHEAD_SHARE:
         facts["share"] = between / wall_s
         text = Message(
             "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
@@ -515,6 +518,9 @@ def healthy(evidence: Evidence) -> Verdict | None:
     alone, saving = (bool(a.phases.of(phase).any()) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
     stalled = int(a.phases.of(Phase.STALL).sum())
     facts: dict[str, Any] = {"step": a.costs.step_s.mid, "interval": a.phases.eval_interval, "count": stalled}
+    spikes = np.flatnonzero(a.phases.of(Phase.EVAL) | a.phases.of(Phase.EVAL_CHECKPOINT))
+    if len(spikes):
+        facts |= {"at": int(a.run.iterations.number[spikes[0]]), "slow": float(a.run.iterations.time_s[spikes[0]])}
     levels, longest = _levels(a) if len(a.regimes.regimes) > 1 else [], 1.0
     if a.phases.baseline is not None and not a.run.traits.schedules:  # of the means of several, where it stands out
         means = a.phases.baseline.ratio(a.run.iterations, a.phases.normal & (a.phases.covers > 1))
@@ -546,10 +552,18 @@ def healthy(evidence: Evidence) -> Verdict | None:
         text = Message(
             "A normal iteration takes {step:time}. The slow ones include an evaluation and a checkpoint; this is not a fault."
         )
+        if len(spikes) == 1:
+            text = Message(
+                "A normal iteration takes {step:time}. Iteration {at:n} took {slow:time}: this includes an evaluation and a checkpoint, and is not a fault."
+            )
     elif alone:
         text = Message(
             "A normal iteration takes {step:time}. The slow ones include an evaluation; this is not a fault."
         )
+        if len(spikes) == 1:
+            text = Message(
+                "A normal iteration takes {step:time}. Iteration {at:n} took {slow:time}: this includes an evaluation, and is not a fault."
+            )
     elif a.phases.of(Phase.CHECKPOINT).any() and a.costs.checkpoint_s is not None and a.costs.checkpoint_s.mid > 0:
         text = Message("A normal iteration takes {step:time}. The slow ones write a checkpoint; this is not a fault.")
     elif a.phases.periods:

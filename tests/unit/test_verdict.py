@@ -418,6 +418,28 @@ def test_a_first_iteration_that_may_be_compilation_is_no_evaluation() -> None:
 # --- the edges --------------------------------------------------------------------------------------------------
 
 
+def around_an_evaluation(*settings: str) -> Verdict:
+    """Four lines as people paste them. The evaluation and its checkpoint take as long as 33 iterations."""
+    (run,) = read(
+        from_text(
+            "iter 900: loss 6.2, time 168.00ms, mfu 11.25%\nstep 1000: train loss 6.3, val loss 6.2\n"
+            "saving checkpoint to out\niter 1000: loss 6.2, time 5700.00ms, mfu 10.16%\n"
+        )
+    )
+    return judge(Known(settings=settings).analyse(run))
+
+
+def test_lines_around_one_evaluation_do_not_show_how_often_there_is_one() -> None:
+    said = around_an_evaluation()
+    assert said.status is Status.HEALTHY
+    assert "Iteration 1,000 took 5.70 s: this includes an evaluation and a checkpoint" in say(said.text, "en")
+
+
+@pytest.mark.parametrize(("interval", "status"), [(500, Status.HEALTHY), (200, Status.OVERHEAD)])
+def test_a_stated_interval_does(interval: int, status: Status) -> None:
+    assert around_an_evaluation(f"eval_interval={interval}").status is status
+
+
 def with_lost_share(share: float) -> str:
     """Two stalls that take this share of the time."""
     times = np.full(400, 1.0)

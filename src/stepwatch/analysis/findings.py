@@ -466,7 +466,17 @@ def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
         "achieved": t.achieved_flops,
         "a100": A100_FLOPS,
     }
-    if t.peak_flops is None or t.mfu is None:
+    if t.mfu is None and t.least_mfu is not None and t.possible and t.peak_flops != A100_FLOPS:
+        text = Message(
+            "The printed MFU is a moving average against an A100 ({a100:tflops}), and these lines are too few to undo it. If the iterations before them were as fast, the normal ones use at least {mfu:pct} of your {gpu:word} ({peak:tflops})."
+        )
+        yield Finding("mfu_other_card", NOTICE, text._replace(params={**facts, "mfu": t.least_mfu}))
+    elif t.gpu is not None and t.peak_flops is None:
+        text = Message(
+            "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. The peak of the {gpu:word} is unknown."
+        )
+        yield Finding("mfu_other_card", NOTICE, text._replace(params=facts))
+    elif t.gpu is None:
         text = Message(
             "The printed MFU of {printed:pct} is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
         )
@@ -475,7 +485,7 @@ def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
                 "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
             )
         yield Finding("mfu_other_card", NOTICE, text._replace(params=facts))
-    elif not t.possible:  # a finding of its own
+    elif t.mfu is None or not t.possible:  # the latter is a finding of its own
         return
     elif t.peak_flops != A100_FLOPS:
         text = Message(
@@ -572,7 +582,7 @@ def against_the_card(a: Analysis) -> Iterator[Finding]:
             )
             yield Finding("low_mfu", WARNING, text)
     if not t.possible:
-        facts = {"achieved": t.achieved_flops, "gpu": gpu.name, "peak": t.peak_flops}
+        facts = {"achieved": t.achieved_flops or t.least_flops, "gpu": gpu.name, "peak": t.peak_flops}
         text = Message(
             "These times would need {achieved:tflops}, more than the {gpu:word} can do ({peak:tflops}). Either the card is another one, or several share the work, or the printed time does not wait for the card.",
             facts,

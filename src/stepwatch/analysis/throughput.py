@@ -209,6 +209,8 @@ class Throughput:
     """Per card."""
     flops_from: str | None = None
     """`header`, `mfu` (the printed one, undone) or `parameters` (6 N, attention not counted)."""
+    least_flops: float | None = None
+    """Per card, where an excerpt is too short to undo the printed MFU: slow iterations only pull that average down."""
     gpu: Gpu | None = None
     gpu_origin: str | None = None
     peak_flops: float | None = None
@@ -220,6 +222,10 @@ class Throughput:
     possible: bool = True
     """False where the card cannot do what the times would need, boost clock included."""
     cards: int
+
+    @property
+    def least_mfu(self) -> float | None:
+        return self.least_flops / self.peak_flops if self.least_flops and self.peak_flops else None
 
 
 def find_throughput(
@@ -243,17 +249,21 @@ def find_throughput(
     elif n_params and tokens:
         flops, source = flops_per_token(n_params) * tokens / cards, "parameters"
     achieved = flops / step if flops is not None and costs.step_measured else None
+    printed = run.iterations.reported_mfu
+    real = (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)
+    least = None
+    if run.traits.mfu_of_a100 and flops is None and costs.step_measured and real.any():
+        least = max(float(printed[real].max()), 0.0) * A100_FLOPS or None
     peak = dtype = limit = None
     if gpu is not None:
         stated = run.settings.text("dtype")
         (peak, dtype), limit = gpu.peak_flops(stated), gpu.impossible_above_flops(stated)
-    printed = run.iterations.reported_mfu
-    real = (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)
     return Throughput(
         tokens_per_s=tokens / step if tokens and costs.step_measured else None,
         effective_tokens_per_s=tokens * goodput.iterations / goodput.wall_s if tokens and goodput.wall_s > 0 else None,
         achieved_flops=achieved,
         flops_from=source if achieved else None,
+        least_flops=least,
         gpu=gpu,
         gpu_origin=gpu_origin,
         peak_flops=peak or None,
@@ -261,7 +271,7 @@ def find_throughput(
         mfu=achieved / peak if achieved and peak else None,
         normal_mfu=normal_mfu(gpu) if gpu is not None else None,
         reported_mfu=float(printed[len(real) - 1 - int(np.argmax(real[::-1]))]) if real.any() else None,
-        possible=not (achieved and limit and achieved > limit),
+        possible=not limit or (achieved or least or 0.0) <= limit,
         cards=cards,
     )
 

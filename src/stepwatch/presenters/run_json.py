@@ -170,6 +170,7 @@ def _throughput_json(analysis: Analysis) -> dict[str, Any]:
         "achieved_tflops": number(t.achieved_flops / TERA) if t.achieved_flops else None,
         "flops_from": t.flops_from,
         "mfu": number(t.mfu),
+        "least_mfu": number(t.least_mfu),
         "reported_mfu": number(t.reported_mfu),
         "tokens_per_s": number(t.tokens_per_s),
         "effective_tokens_per_s": number(t.effective_tokens_per_s),

@@ -183,18 +183,20 @@ def figures(run: RunReport) -> Iterator[Text]:
             note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
             step = (*step, note)
         yield Text(step, label=Message("Step"))
-    if t.mfu is not None and t.possible and t.gpu is not None:
+    mfu = t.mfu if t.mfu is not None else t.least_mfu
+    if mfu is not None and t.possible and t.gpu is not None:
         facts: dict[str, Any] = {"gpu": t.gpu.name, "normal": t.normal_mfu}
         note = Message("of the {gpu:word}", facts)
         if t.normal_mfu is not None:
             facts |= {"low": t.normal_mfu.low, "high": t.normal_mfu.high}
             note = Message("of the {gpu:word} (usual: {low:pct} to {high:pct})", facts)
-            if any(finding.code == "mfu_other_card" for finding in a.findings):
+            if t.mfu is not None and any(finding.code == "mfu_other_card" for finding in a.findings):
                 facts["printed"] = t.reported_mfu
                 note = Message(
                     "of the {gpu:word} (usual: {low:pct} to {high:pct}); {printed:pct} in the log is for an A100", facts
                 )
-        yield Text((Message("{share:pct}", {"share": t.mfu}), note), label=Message("MFU"))
+        share = Message("{share:pct}") if t.mfu is not None else Message("≥ {share:pct}")
+        yield Text((share._replace(params={"share": mfu}), note), label=Message("MFU"))
     if t.tokens_per_s is not None and math.isfinite(t.tokens_per_s):
         yield Text((Message("{rate:rate}", {"rate": t.tokens_per_s}),), label=Message("Speed"))
     other = 1 - share_of(a, "step")

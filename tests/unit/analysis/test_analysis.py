@@ -311,6 +311,31 @@ def test_mfu_is_of_the_users_own_card() -> None:
     assert "mfu_other_card" in {finding.code for finding in a.findings}
 
 
+@pytest.mark.parametrize("begin", range(1, 20, 3))
+def test_a_few_lines_show_the_least_mfu_of_the_users_card(begin: int) -> None:
+    """Too few to undo the average, wherever they stand between two evaluations."""
+    record = a_run(Truth(header=False))
+    lines = [line for line in record.text.splitlines(keepends=True) if line.startswith("iter")]
+    excerpt = lines[100 + begin : 104 + begin]
+    a = analysed("".join(excerpt), gpu="4070")
+    assert a.throughput.mfu is None
+    assert a.throughput.least_mfu is not None
+    exact = record.truth.flops_per_iter / record.true_step_s / 58.3e12
+    assert 0.5 * exact < a.throughput.least_mfu < 1.005 * exact  # the digits of the print
+    assert "mfu_other_card" in {finding.code for finding in a.findings}
+
+
+def test_a_few_lines_can_show_that_the_card_is_another_one() -> None:
+    excerpt = "".join(f"iter {n}: loss 3.0, time 100.00ms, mfu 41.00%\n" for n in range(10, 14))
+    assert "impossible_figure" in {finding.code for finding in analysed(excerpt, gpu="3060").findings}
+    assert "impossible_figure" not in {finding.code for finding in analysed(excerpt, gpu="4090").findings}
+
+
+def test_where_the_work_is_known_nothing_is_a_bound() -> None:
+    assert analysed(a_log(Truth()), gpu="4070").throughput.least_mfu is None
+    assert analysed("iter 10: loss 3.0, time 100.00ms, mfu 9.00%\n").throughput.least_mfu is None
+
+
 def test_tokens_per_second_come_from_normal_iterations_and_effective_ones_from_all() -> None:
     record, a = planted()
     assert a.throughput.tokens_per_s == pytest.approx(record.truth.tokens_per_iter / record.true_step_s, rel=0.01)

@@ -460,8 +460,8 @@ def overhead(evidence: Evidence) -> Verdict | None:
     if a.phases.evaluations == a.phases.first_evaluates and a.costs.how.get("compile_s") == NOT_SEPARABLE:
         between = parts["checkpoint"]  # the only evaluation may as well be compilation
     wall_s, cycle_s = a.goodput.wall_s, a.goodput.wall_s
-    interval = a.phases.eval_interval or math.inf
-    if a.phases.evaluations == 1 and a.goodput.iterations < interval:  # lines pasted from around it show no other
+    interval, in_epochs = a.phases.eval_interval or math.inf, a.run.traits.levers.other_units
+    if a.phases.evaluations == 1 and a.goodput.iterations < interval and not in_epochs:  # lines pasted from around it
         cycle_s = between + interval * a.costs.step_s.mid
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
     facts: dict[str, Any] = {"step": a.costs.step_s.mid}

@@ -440,6 +440,12 @@ def test_a_stated_interval_does(interval: int, status: Status) -> None:
     assert around_an_evaluation(f"eval_interval={interval}").status is status
 
 
+def test_the_end_of_an_epoch_shows_how_often_there_is_an_evaluation() -> None:
+    bar = "Epoch 49: 100%|██████████| 12/12 [00:0{elapsed}<00:00,  {rate}it/s, v_num=0, val_loss=0.7]\n"
+    text = "9.8 M     Total params\n" + "".join(bar.format(elapsed=n, rate=12 / n) for n in (2, 3))
+    assert verdicts(text)[0].status is Status.OVERHEAD
+
+
 def with_lost_share(share: float) -> str:
     """Two stalls that take this share of the time."""
     times = np.full(400, 1.0)

@@ -30,7 +30,7 @@ from stepwatch.run import Fact, Timing, Traits
 
 _EPOCH = Pattern(
     r"(?i)(?:[^\w{\[(]{0,8}|\[)(?P<starts>start(?:ing|ed)? |begin(?:ning)? )?(?:train(?:ing)? )?epoch[\s:=#\[]{0,4}"
-    r"(?P<epoch>\d{1,6})(?![\d.%])(?: ?(?:/|of) ?(?P<last>\d{1,6}))?(?![\d.%])(?P<rest>.*)"
+    r"(?P<epoch>\d{1,9})(?![\d.%])(?: ?(?:/|of) ?(?P<last>\d{1,9}))?(?![\d.%])(?P<rest>.*)"
 )
 _LEARNT = Pattern(r"(?i)(?:loss|acc(?:uracy)?|perplexity|ppl)(?![a-z])")
 _LOSS = Pattern(r"(?i)(?<!val[ _])(?<!test[ _])(?<!validation[ _])loss[^\w\n.+-]{0,4}(?P<loss>\d[\d.e+-]{0,20})")

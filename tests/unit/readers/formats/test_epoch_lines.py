@@ -44,6 +44,12 @@ def test_the_clock_from_line_to_line_is_the_time_of_an_epoch(form: str, first: i
     assert run.settings.count("max_iters") == (40 if "/40" in form else None)
 
 
+def test_a_million_epochs_are_not_the_end() -> None:
+    (run,) = runs_of(*dated("Epoch {n}/20000000: loss {loss}", 12, first=999_995))
+    assert run.iterations.number.tolist() == list(range(999_995, 1_000_007))
+    assert run.settings.count("max_iters") == 20_000_000
+
+
 @pytest.mark.parametrize("clock", [DATED, POINTED])
 @pytest.mark.parametrize("form", ["Starting epoch {n}/8", "Training epoch: {n}"])
 def test_lines_at_the_beginning_of_an_epoch_time_the_one_before(form: str, clock: str) -> None:

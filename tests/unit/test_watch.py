@@ -369,6 +369,8 @@ def test_below_a_grave_verdict_stands_the_last_iteration_and_no_forecast(text: b
         assert " left" not in said
         assert "normal" not in said
     assert "1 min ago" in shown(look)
+    at_once = a_watched_run(100)
+    assert "ago" not in shown(come(at_once, text, 0.0)).partition("Last line")[2]
     data = monitor(look, "en")
     assert data["state"] == verdict_of(look).status
     assert data["verdict"] == say(verdict_of(look).text, "en")

@@ -162,8 +162,10 @@ def _left(look: Look) -> Message | None:
 def _rows(look: Look, card: Reading | None) -> Iterator[Text]:
     a, goes_on = look.analysis, look.grave is None
     if not goes_on:
-        facts = {"clock": _clock(look.now_s - look.silence_s), "silence": look.silence_s}
-        text = Message("at {clock:word}, {silence:time} ago", facts)
+        clock = _clock(look.now_s - look.silence_s)
+        text = Message("at {clock:word}, {silence:time} ago", {"clock": clock, "silence": look.silence_s})
+        if look.silence_s < 1:
+            text = word(clock)
         yield Text((text,), "warning" if look.late else "", Message("Last line"))
     if look.ratio is not None and goes_on:
         yield Text((_speed(look),), "warning" if look.slow else "", Message("Now"))

@@ -407,6 +407,12 @@ def test_checkpoints_that_nothing_separates_from_evaluations_are_named_with_them
     assert "evaluations and checkpoints take" in say(found.text, "en")
 
 
+def test_a_line_alone_behind_the_first_is_not_called_several() -> None:
+    (said,) = verdicts("iter 0: loss 10.9, time 12543.00ms, mfu -100.00%\niter 100: loss 9.1, time 168.00ms, mfu 9%\n")
+    assert said.status is Status.UNKNOWN
+    assert say(said.text, "en").startswith("Only iteration 100 of this log can be a normal one.")
+
+
 def test_a_first_iteration_that_may_be_compilation_is_no_evaluation() -> None:
     """Nothing in an excerpt of two lines tells the evaluation of iteration 0 from its warm-up."""
     lines = ["iter 0: loss 10.9, time 5000.00ms, mfu -100.00%", "iter 10: loss 9.1, time 100.00ms, mfu 20.00%"]

@@ -539,10 +539,13 @@ def not_shown(a: Analysis) -> Iterator[Finding]:
     single = a.run.timing not in AVERAGES and a.run.span is None and "eval" in a.run.holds
     if single and 1 <= len(numbers) <= 3 and apart >= 50 and not evaluates:
         text = Message(
-            "This log has only iterations {at:ints}, far apart: each may include an evaluation, and then a normal one is much shorter. Include the lines between them too.",
-            {"at": numbers.tolist()},
+            "This log has only iterations {at:ints}, far apart: each may include an evaluation, and then a normal one is much shorter. Include the lines between them too."
         )
-        yield Finding("few_iterations", WARNING, text)
+        if len(numbers) == 1:
+            text = Message(
+                "Only iteration {at:ints} of this log can be a normal one. It may include an evaluation, and then a normal one is much shorter. Include the lines around it too."
+            )
+        yield Finding("few_iterations", WARNING, text._replace(params={"at": numbers.tolist()}))
 
 
 def against_the_settings(a: Analysis) -> Iterator[Finding]:

@@ -37,6 +37,8 @@ class Ranks:
     """Each has a part of every weight (FSDP), else each has them all (DDP)."""
     _control: Any = None
     """For small messages between the processes through the host, without waiting for a card."""
+    _group: Any = None
+    """Of all ranks. Outlives the model, with which torch would free it while its thread waits for Python: for ever."""
     _asked: tuple[Any, Tensor] | None = None
     _store: Any = None
     """Through which the processes found each other; the first one's serves the others."""
@@ -73,6 +75,7 @@ class Ranks:
             dist.init_process_group(backend=used)
         else:
             dist.init_process_group(backend=used, store=self._store, rank=self.rank, world_size=self.world_size)
+        self._group = dist.group.WORLD
         self._control = dist.new_group(backend="gloo") if on_cuda else None
         return None if used == wanted else f"backend {wanted} is for CUDA cards: {used} here"
 

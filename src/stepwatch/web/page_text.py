@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from stepwatch.answers import cards
 from stepwatch.i18n import say
@@ -48,10 +48,7 @@ def page_text(
     in_browser: InBrowser | None = None,
 ) -> str:
     """`allowed`: whether there is a directory whose logs may be watched."""
-    templates = Environment(
-        loader=FileSystemLoader(PLACE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return templates.get_template("index.html").render(
+    return _template().render(
         words=words(language),
         language=language,
         languages={code: each.name for code, each in TABLE.items()},
@@ -65,6 +62,14 @@ def page_text(
         files=addresses(),
         in_browser=in_browser,
     )
+
+
+@cache
+def _template() -> Template:
+    templates = Environment(
+        loader=FileSystemLoader(PLACE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return templates.get_template("index.html")
 
 
 # --- scripts and styles by their names, packed once -------------------------------------------------------------

@@ -31,7 +31,7 @@ import torch
 
 from stepwatch.estimator.estimation import Estimate, estimate
 from stepwatch.estimator.workload import Workload
-from stepwatch.gpus.calibration import Calibration, Curve, Figure, save_calibration
+from stepwatch.gpus.calibration import Calibration, Curve, Measurement, save_calibration
 from stepwatch.gpus.this_machine import as_card
 from stepwatch.trainer import measuring
 from stepwatch.trainer.measuring import Clock, calibrate
@@ -134,9 +134,9 @@ def pooled(found: Sequence[Calibration]) -> Calibration:
     return replace(found[0], figures=figures, curves=curves)
 
 
-def _median(figures: Sequence[Figure]) -> Figure:
+def _median(figures: Sequence[Measurement]) -> Measurement:
     value, low, high = (statistics.median(getattr(one, end) for one in figures) for end in ("value", "low", "high"))
-    return Figure(value, min(low, value), max(high, value), figures[0].unit)
+    return Measurement(value, min(low, value), max(high, value), figures[0].unit)
 
 
 def _median_curve(curves: Sequence[Curve]) -> Curve:

@@ -31,7 +31,7 @@ import numpy as np
 
 from stepwatch.estimator.ceilings import measured_ceilings
 from stepwatch.estimator.constants import PLACE, Constants
-from stepwatch.estimator.estimation import Machine, machine, step_terms
+from stepwatch.estimator.estimation import CardSpeed, machine, step_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.units import MILLI, TERA
@@ -101,7 +101,7 @@ class Row:
     is_geforce: bool
     group: str
     workload: Workload
-    machine: Machine
+    machine: CardSpeed
     measured_s: float
 
 

@@ -6,17 +6,17 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from stepwatch.gpus.calibration import Axis, Calibration, Curve, Figure, processor_name
+from stepwatch.gpus.calibration import Axis, Calibration, Curve, Measurement, processor_name
 from stepwatch.platforms import allowed_processors
 
 FLOPS, BANDWIDTH, OPERATION_S = 1e11, 1e10, 1e-5
 _TOKENS, _WIDTHS = (32.0, 128.0, 512.0, 2048.0), (64.0, 128.0, 256.0, 512.0)
 
 
-def figure(value: float, unit: str = "s") -> Figure:
+def figure(value: float, unit: str = "s") -> Measurement:
     """With the six digits that the file has."""
     middle, low, high = (float(f"{share * value:.6g}") for share in (1.0, 0.97, 1.03))
-    return Figure(middle, low, high, unit)
+    return Measurement(middle, low, high, unit)
 
 
 def curve(seconds: Callable[..., float], **axes: tuple[float, ...]) -> Curve:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.commands import stepwatch
 
 from stepwatch import explain
 from stepwatch.cli.run import versions_of
@@ -71,9 +72,13 @@ def test_the_command_has_the_environment_and_the_options_that_it_would_have(tmp_
     assert json.loads(passed.stdout) == json.loads(bare.stdout)
 
 
-def test_a_slip_in_the_card_is_found_before_the_training_begins(tmp_path: Path) -> None:
-    done = run("--gpu", "no such card", "-o", "kept", "--", sys.executable, "-c", "open('begun', 'w')", cwd=tmp_path)
-    assert done.returncode == 1
+def test_a_slip_in_the_card_is_found_before_the_training_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begin = (sys.executable, "-c", "open('begun', 'w')")
+    done = stepwatch("run", "--gpu", "no such card", "-o", "kept", "--", *begin)
+    assert (done.returncode, b"no such card" in done.stderr) == (1, True)
     assert not (tmp_path / "begun").exists()
 
 
@@ -115,14 +120,15 @@ def test_on_a_terminal_the_command_has_one_too_and_ctrl_c_reaches_it(tmp_path: P
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_is_handed_on_to_the_command(tmp_path: Path, number: int) -> None:
-    program = f"import signal, sys, time\nsignal.signal({int(number)}, lambda *_: sys.exit(9))\nprint('ready', flush=True)\ntime.sleep(60)\n"
+def test_a_signal_is_handed_on_to_the_command(tmp_path: Path) -> None:
+    program = "import signal, sys, time\nsignal.signal(signal.SIGHUP, lambda *_: print('hung up', flush=True))\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\nprint('ready', flush=True)\ntime.sleep(60)\n"
     words = [sys.executable, "-m", "stepwatch", "run", "--quiet", "-o", "kept", "--", sys.executable, "-c", program]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"  # perhaps before the sampler has begun
-        process.send_signal(number)
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == b"hung up\n"
+        process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 9
 
 
@@ -199,7 +205,7 @@ def test_many_lines_pass_without_loss_at_a_hundred_thousand_for_a_second_of_a_pr
         assert done.stdout == (tmp_path / "kept" / "train.log").read_bytes() == printed
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert seconds(500_000) - seconds(1) < 5.0
+    assert seconds(200_000) - seconds(1) < 2.0
 
 
 def test_the_page_of_a_run_shows_it_with_its_samples_and_ends_with_it(tmp_path: Path) -> None:
@@ -243,8 +249,11 @@ def test_the_page_of_a_run_shows_it_with_its_samples_and_ends_with_it(tmp_path: 
             assert time.monotonic() < latest
 
 
-def test_an_option_that_does_not_exist_is_not_taken_for_the_command(tmp_path: Path) -> None:
-    done = run("--intervall", "5", "--", "true", cwd=tmp_path)
+def test_an_option_that_does_not_exist_is_not_taken_for_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = stepwatch("run", "--intervall", "5", "--", "true")
     assert done.returncode == 2
     assert b"--interval" in done.stderr
     assert not (tmp_path / "stepwatch-runs").exists()
@@ -295,9 +304,9 @@ def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run("-o", "file", "--", "true", cwd=tmp_path)
-    assert done.returncode == 1
-    assert b"Traceback" not in done.stderr
+    done = stepwatch("run", "-o", tmp_path / "file", "--", "true")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"cannot be written" in done.stderr
 
 
 def test_a_crash_is_sent_as_a_message_without_a_line_of_the_log(tmp_path: Path) -> None:
@@ -337,7 +346,6 @@ def test_monitor_samples_a_process_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_monitor_of_no_process(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "stepwatch", "monitor", "-o", "samples.csv", "--pid", "4194303"]
-    done = subprocess.run(words, cwd=tmp_path, timeout=30, capture_output=True, check=False)
+    done = stepwatch("monitor", "-o", tmp_path / "samples.csv", "--pid", "4194303")
     assert done.returncode == 1
     assert b"4194303" in done.stderr

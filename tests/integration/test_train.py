@@ -30,7 +30,7 @@ from tests.forked import (
 
 from stepwatch import from_file, from_text, read
 from stepwatch.analysis import analyse
-from stepwatch.analysis.machine import Clock
+from stepwatch.analysis.machine import ClockMatch
 from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.cli import main
 from stepwatch.readers.formats.wandb_records import decode
@@ -312,7 +312,7 @@ def test_samples_of_the_machine_lie_beside_the_record_and_explain_it(place: Path
     sampled = read_samples(file)
     (run,) = explain(ExplainRequest(logs=(str(place / "out" / "run.jsonl"),))).runs
     assert run.analysis.machine is not None
-    assert run.analysis.machine.clock is Clock.STAMPS
+    assert run.analysis.machine.clock is ClockMatch.STAMPS
     assert len(run.analysis.machine.samples) == len(sampled) > 0
     assert (sampled.machine["processes"] == 1).all(), "the sampler itself is no part of the training"
 

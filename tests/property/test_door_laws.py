@@ -22,7 +22,7 @@ from stepwatch.advice import AdviceList, advice_on_log
 from stepwatch.advice.engine import advise, case_of_log
 from stepwatch.advice.log_rules import fill_card
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.analysis.bill import Prices, find_bill
+from stepwatch.analysis.bill import Tariff, find_bill
 from stepwatch.analysis.comparison import compare
 from stepwatch.analysis.findings import held_up_by
 from stepwatch.answers.from_logs import Known
@@ -213,7 +213,7 @@ def test_any_machine_beside_a_run_is_explained_within_its_laws(
 ) -> None:
     (run,) = read(from_text(a_log(count, stamped=stamped)))
     analysis = analyse(run, samples=samples)
-    check(find_bill(analysis, Prices(per_hour=per_hour, per_kwh=per_kwh)))
+    check(find_bill(analysis, Tariff(per_hour=per_hour, per_kwh=per_kwh)))
     explained(analysis, language, form)
 
 

@@ -23,7 +23,7 @@ from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import Gpu, gpus
-from stepwatch.gpus.calibration import Figure
+from stepwatch.gpus.calibration import Measurement
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.presenters import render
 from stepwatch.readers.assemble import assemble
@@ -114,7 +114,7 @@ def test_any_card_is_shown(card: Gpu, figures: dict[str, float], language: str, 
 def test_any_measured_machine_is_shown(one: float, other: float, name: str, language: str) -> None:
     low, high = sorted((one, other))
     known = a_calibration()
-    changed = {**known.figures, name: Figure((low + high) / 2, low, high)}
+    changed = {**known.figures, name: Measurement((low + high) / 2, low, high)}
     assert render(a_calibration(figures=changed), "terminal", language)
 
 

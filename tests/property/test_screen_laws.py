@@ -16,8 +16,8 @@ from stepwatch.presenters.markdown import escaped, fenced
 from stepwatch.presenters.screen import (
     NARROWEST,
     WIDEST,
-    Column,
     Row,
+    TableColumn,
     fitted,
     held,
     plain,
@@ -49,9 +49,9 @@ def tables(draw: st.DrawFn) -> list[list[str]]:
     return [[sentence() for _ in range(columns)] for _ in range(rows)]
 
 
-def laid_out(table: list[list[str]]) -> tuple[list[Column], list[Row]]:
+def laid_out(table: list[list[str]]) -> tuple[list[TableColumn], list[Row]]:
     head, *rows = table
-    columns = [Column(name, "right" if place % 2 else "left") for place, name in enumerate(head)]
+    columns = [TableColumn(name, "right" if place % 2 else "left") for place, name in enumerate(head)]
     return columns, [Row(row) for row in rows]
 
 

@@ -27,7 +27,7 @@ from stepwatch.gpus import gpus
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import View, page_body, render
 from stepwatch.presenters.look_answer import event_line, live_lines, progress_line
-from stepwatch.sources.stored import Lines
+from stepwatch.sources.stored import LineSplitter
 from stepwatch.units import Interval
 from stepwatch.watch import Live
 from tools.fuzz import material as inputs
@@ -225,7 +225,7 @@ def _own_settings() -> Iterator[None]:
 
 def _watched(case: Case) -> Any:
     """Piece by piece, with a look now and then, as `stepwatch watch` does."""
-    random, lines, known = Random(case.seed), Lines(), Known()
+    random, lines, known = Random(case.seed), LineSplitter(), Known()
     live = Live("a.log", known.analyse, stopwatch=lambda: 0.0)
     now, place = 1_700_000_000.0, 0
     sizes = (50, 400, 3000, 100_000)

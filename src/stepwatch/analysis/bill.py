@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KWH_J = 1000 * HOUR_S
 
 
-class Prices(NamedTuple):
+class Tariff(NamedTuple):
     """In any currency, the same for both."""
 
     per_hour: float | None = None
@@ -33,7 +33,7 @@ class Bill:
     cost_per_million_tokens: Interval | None = None
 
 
-def find_bill(a: Analysis, prices: Prices) -> Bill | None:
+def find_bill(a: Analysis, prices: Tariff) -> Bill | None:
     energy_j = a.machine.energy_j if a.machine is not None else None
     cost = None
     if prices.per_hour is not None:

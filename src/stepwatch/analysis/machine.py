@@ -24,7 +24,7 @@ LEAST_SAMPLES = 3  # fewer show nothing of the iterations between them
 SWAPPING_BYTES_PER_S = 1e6  # less is not worth a finding
 
 
-class Clock(StrEnum):
+class ClockMatch(StrEnum):
     """How samples were matched to the log."""
 
     STAMPS = "stamps"
@@ -40,7 +40,7 @@ class MachineUse:
     samples: Samples
     row: Ints
     """Of each sample the row of the iterations it falls into, -1 outside."""
-    clock: Clock
+    clock: ClockMatch
     steps: Mask
     """The samples inside normal steps; without a common clock those in which the machine works."""
     causes: tuple[Finding, ...] = ()
@@ -76,11 +76,11 @@ class MachineUse:
 def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
     row, clock = _rows(run, phases, samples)
     inside = np.flatnonzero(row >= 0)
-    if clock is Clock.NONE or len(inside) < LEAST_SAMPLES:
-        row, clock, inside = np.full(len(samples), -1), Clock.NONE, np.arange(len(samples))
+    if clock is ClockMatch.NONE or len(inside) < LEAST_SAMPLES:
+        row, clock, inside = np.full(len(samples), -1), ClockMatch.NONE, np.arange(len(samples))
     span = slice(int(inside[0]), int(inside[-1]) + 1)
     steps = (row >= 0) & phases.normal[np.maximum(row, 0)]
-    if clock is Clock.NONE:  # wherever the machine works at all
+    if clock is ClockMatch.NONE:  # wherever the machine works at all
         busy = _utilisation(samples)
         steps = np.ones(len(samples), bool) if busy is None else np.nan_to_num(busy) > 0.05
     saves = (row >= 0) & np.isin(phases.phase, (Phase.CHECKPOINT, Phase.EVAL_CHECKPOINT))[np.maximum(row, 0)]
@@ -94,22 +94,22 @@ def find_machine(run: Run, phases: Phases, samples: Samples) -> MachineUse:
 # --- two clocks -------------------------------------------------------------------------------------------------
 
 
-def _rows(run: Run, phases: Phases, samples: Samples) -> tuple[Ints, Clock]:
+def _rows(run: Run, phases: Phases, samples: Samples) -> tuple[Ints, ClockMatch]:
     taken_s = run.iterations.time_s * phases.covers
     ends_s: Floats | None = run.iterations.stamp_s
-    clock = Clock.STAMPS
+    clock = ClockMatch.STAMPS
     if samples.arrivals is not None:
         times, lines = samples.arrivals
         ends_s, clock = (
             times[np.minimum(np.searchsorted(lines, run.iterations.line, "right"), len(times) - 1)],
-            Clock.ARRIVALS,
+            ClockMatch.ARRIVALS,
         )
     elif samples.has_clock and len(run.iterations) and np.isfinite(run.iterations.stamp_s).all():
         ends_s = run.iterations.stamp_s + _zone_s(run.iterations.stamp_s, samples.at_s)
     else:
-        ends_s, clock = _matched(np.cumsum(taken_s), phases, samples), Clock.MATCHED
+        ends_s, clock = _matched(np.cumsum(taken_s), phases, samples), ClockMatch.MATCHED
     if ends_s is None or not len(ends_s):
-        return np.full(len(samples), -1), Clock.NONE
+        return np.full(len(samples), -1), ClockMatch.NONE
     begins_s = ends_s - taken_s
     row = np.searchsorted(ends_s, samples.at_s)
     known = np.minimum(row, len(ends_s) - 1)
@@ -544,7 +544,7 @@ _MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, what it must e
 def slow_rows(a: Analysis) -> Iterator[Finding]:
     """The five longest stalls, each by what differed from normal steps."""
     use = a.machine
-    if use is None or use.clock is Clock.NONE:
+    if use is None or use.clock is ClockMatch.NONE:
         return
     machine = use.samples.machine
     columns = {
@@ -577,12 +577,12 @@ def slow_rows(a: Analysis) -> Iterator[Finding]:
 def machine_causes(a: Analysis) -> Iterator[Finding]:
     if a.machine is None:
         return
-    if a.machine.clock is Clock.MATCHED:
+    if a.machine.clock is ClockMatch.MATCHED:
         text = Message(
             "The samples have no clock in common with the log: they were matched to it by when the cards work and when they rest."
         )
         yield Finding("samples_matched", NOTICE, text)
-    elif a.machine.clock is Clock.NONE:
+    elif a.machine.clock is ClockMatch.NONE:
         text = Message(
             "The samples cannot be matched to the log: the two have no clock in common. What they show is of the whole time."
         )
@@ -597,7 +597,7 @@ def machine_causes(a: Analysis) -> Iterator[Finding]:
         )  # fmt: skip
         yield Finding("outside_samples", NOTICE, text)
     yield from a.machine.causes
-    if not a.machine.causes and a.machine.clock is not Clock.NONE:
+    if not a.machine.causes and a.machine.clock is not ClockMatch.NONE:
         yield Finding(
             "nothing_in_samples", INFO, Message("Nothing in the samples of the machine explains a slow iteration.")
         )

@@ -228,9 +228,9 @@ class Known:
         analysis = analyse(replace(run, settings=settings), gpu, origin, samples)
         if samples is None and not self._prices:
             return analysis
-        from stepwatch.analysis.bill import Prices, bill_findings, find_bill  # few questions are about money
+        from stepwatch.analysis.bill import Tariff, bill_findings, find_bill  # few questions are about money
 
-        prices = Prices(self._prices.get("price_per_hour"), self._prices.get("price_per_kwh"))
+        prices = Tariff(self._prices.get("price_per_hour"), self._prices.get("price_per_kwh"))
         analysis = replace(analysis, bill=find_bill(analysis, prices))
         return replace(analysis, findings=(*analysis.findings, *bill_findings(analysis)))
 

@@ -50,10 +50,10 @@ from stepwatch.units import MEGA
 )
 def command(lang: str, memory_limit: int, **asked: Any) -> None:
     with needing_fleet():
-        from stepwatch.fleet.collect import CollectRequest, Progress, collect
+        from stepwatch.fleet.collect import CollectProgress, CollectRequest, collect
     last_s = time.monotonic()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CollectProgress) -> None:
         nonlocal last_s
         now_s, shown = time.monotonic(), sys.stderr is not None and sys.stderr.isatty()
         if now_s - last_s < (0.5 if shown else 10.0) or progress.done == progress.total:

@@ -12,25 +12,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 import click
 
-from stepwatch.answers.from_logs import ExplainRequest, Known, explain
+from stepwatch import __version__
 from stepwatch.cli import described, option
 from stepwatch.cli.commands import options_of
-from stepwatch.cli.notify import Notifier
 from stepwatch.cli.sampling import cannot_write, interval_option, keep_as_parquet, name_unseen, open_sampler
 from stepwatch.errors import StepwatchError, UsageError
+from stepwatch.gpus.names import named_card
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.presenters import View, render
 from stepwatch.samples import LOG_FILE, PARQUET_FILE, SAMPLES_FILE
-from stepwatch.watch import Live, open_log
 
-FOLLOW_S = 1.0  # how late a message may be
 ENVIRONMENT_FILE = "environment.json"
 _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
 # Asked of the training's own Python, in a process beside it; names as on PyPI.
@@ -112,8 +108,12 @@ def command(
     def warn(text: Message) -> None:
         click.echo(f"stepwatch: {say(text, lang)}", err=True)
 
-    known = Known(gpu=gpu)  # a slip is found before the training begins
-    notifier = Notifier(addresses, os.path.basename(words[0]), lang, warn) if addresses else None
+    named_card(gpu)  # a slip is found before the training begins
+    notifier = None
+    if addresses:
+        from stepwatch.cli.notify import Notifier
+
+        notifier = Notifier(addresses, os.path.basename(words[0]), lang, warn)
     server = _open_page(directory, port, gpu, lang) if page else None
     passer, pid = passing.start(words, directory)
     sampler = None
@@ -123,7 +123,10 @@ def command(
             sampler.start()
         except StepwatchError as error:  # the training goes on without
             warn(error.what)
-    follower = None if notifier is None else _Follower(directory, known, notifier, warn)
+    if notifier is not None or not quiet:
+        # The training does not wait for it; at its end, days later, another version may be installed.
+        from stepwatch.cli import run_log
+    follower = None if notifier is None else run_log.Follower(directory, gpu, notifier, warn)
     code = passing.wait(passer, None if follower is None else follower.look)
     if sampler is not None:
         sampler.close()
@@ -131,7 +134,7 @@ def command(
         if not quiet:
             name_unseen(sampler, lang)
     if pid and not quiet:
-        _report(directory, gpu, lang)
+        run_log.report(directory, gpu, lang)
     if server is not None:
         server.terminate()  # it needs no time to end, and ends with us anyway
     sys.exit(code)
@@ -158,52 +161,6 @@ def _open_page(directory: str, port: int, gpu: str | None, language: str) -> sub
     return server
 
 
-class _Follower:
-    """Reads the log as `watch` does, for the messages. A failure is reported once, and the run goes on."""
-
-    def __init__(self, directory: str, known: Known, notifier: Notifier, warn: Callable[[Message], None]) -> None:
-        self._source = open_log(os.path.join(directory, LOG_FILE))
-        self._live: Live | None = Live(self._source.name, known.analyse)
-        self._notifier, self._warn = notifier, warn
-
-    def look(self, ended: bool) -> None:
-        if self._live is None:
-            time.sleep(0.0 if ended else FOLLOW_S)
-            return
-        try:
-            self._look(self._live, ended)
-        except Exception as error:
-            self._live = None
-            text = Message("the log can no longer be followed, so no message will be sent: {why:word}")
-            self._warn(text._replace(params={"why": type(error).__name__}))
-
-    def _look(self, live: Live, ended: bool) -> None:
-        piece = self._source.poll(0.0 if ended else FOLLOW_S)
-        now_s = time.time()
-        while piece.text:
-            live.feed(piece.text, now_s)
-            piece = self._source.poll(0.0)
-        if ended:
-            live.feed(self._source.rest(), now_s)
-            live.end()
-        look = live.look(now_s, thoroughly=ended)
-        self._notifier.raise_for(live.news(), look)
-        if ended:
-            self._notifier.close()
-            self._source.close()
-
-
-def _report(directory: str, gpu: str | None, language: str) -> None:
-    try:
-        report = explain(ExplainRequest(logs=(directory,), gpu=gpu))
-        click.echo(str(render(report, "terminal", language, View(colour=None))), err=True)
-    except StepwatchError as error:  # the training is what counts: its output may be of no known format
-        click.echo(f"stepwatch: {say(error.what, language)}", err=True)
-    kept = Message("Log and samples are in {path:word}; for the whole report: {command:list}")
-    facts = {"path": directory, "command": f"stepwatch explain {shlex.quote(directory)} --full"}
-    click.echo(f"stepwatch: {say(kept._replace(params=facts), language)}", err=True)
-
-
 def _write_environment(directory: str, words: Sequence[str]) -> None:
     """What was run and where, for later readers of the directory; never a secret."""
     commit, card = None, None
@@ -218,7 +175,7 @@ def _write_environment(directory: str, words: Sequence[str]) -> None:
     facts = {
         "command": without_secrets(words),
         "started_s": round(time.time(), 3),
-        "stepwatch": version("stepwatch"),
+        "stepwatch": __version__,
         "versions": versions_of(words[0]),
         "system": platform.platform(),
         "processors": os.cpu_count(),

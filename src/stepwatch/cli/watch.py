@@ -40,7 +40,7 @@ from stepwatch.watch import (
 )
 
 if TYPE_CHECKING:
-    from stepwatch.gpus.driver import Reading
+    from stepwatch.gpus.driver import CardState
 
 
 @described(
@@ -328,7 +328,7 @@ class _Snapshot(Display):
         self.write(screen.shown(drawn, width, None if self._out is sys.stdout else False))
 
 
-def read_card() -> Reading | None:
+def read_card() -> CardState | None:
     sensors = _sensors()
     return sensors.read() if sensors is not None else None
 

@@ -53,7 +53,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class CardSpeed:
     """What the model needs to know of a card, for one dtype."""
 
     matmul_flops: float
@@ -73,7 +73,7 @@ def arithmetic(workload: Workload, gpu: Gpu) -> str:
     return workload.dtype
 
 
-def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Machine | None:
+def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> CardSpeed | None:
     """None where the card's speed is not known, as for a CPU."""
     dtype = arithmetic(workload, gpu)
     ceiling = matmul_ceiling(gpu, dtype)
@@ -82,7 +82,7 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ma
         bandwidth = gpu.calibration.figures["bandwidth"].value / STEP.copy_share
     if ceiling is None or not bandwidth:
         return None
-    return Machine(
+    return CardSpeed(
         matmul_flops=ceiling.flops,
         ceiling_known=ceiling.basis != "guess",
         bandwidth_bytes_per_s=bandwidth,
@@ -94,7 +94,7 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ma
     )
 
 
-def step_terms(workload: Workload, machine: Machine, constants: Constants) -> tuple[Term, ...]:
+def step_terms(workload: Workload, machine: CardSpeed, constants: Constants) -> tuple[Term, ...]:
     """The summands of one step on one of the cards, in order; launches count only where they exceed the card's work."""
     tokens, depth_width = workload.tokens_per_micro_step, workload.n_layer * workload.n_embd
     eager, written = workload.compile is False, workload.flash is False
@@ -265,7 +265,7 @@ def floor_step_s(workload: Workload, gpu: Gpu) -> float | None:
     return least_flops_per_iteration(workload) / (peak * gpu.boost_slack * workload.world_size)
 
 
-def _kind(workload: Workload, known: Machine) -> str:
+def _kind(workload: Workload, known: CardSpeed) -> str:
     """Which held-out errors show how wrong this estimate may be."""
     if workload.compile is None or workload.flash is None:
         return "unknown_stack"

@@ -37,7 +37,7 @@ _LARGEST = dict.fromkeys((*_SIZES, "world_size"), 10**7) | dict.fromkeys(_COUNTS
 Verdict = Literal["impossible", "implausible", "plausible"]
 
 
-class Claim(NamedTuple):
+class ClaimCheck(NamedTuple):
     """A claimed figure, and what it would take."""
 
     text: str
@@ -69,7 +69,7 @@ class Plan:
     fits: bool | None
     largest_batch_size: int | None
     link: str | float | None = None
-    claim: Claim | None = None
+    claim: ClaimCheck | None = None
     shape_guessed: bool = False
     emulated: bool = False
     """bfloat16 was asked for on a card that has none: it computes in software, slower than in float16."""
@@ -319,7 +319,7 @@ _PIECE = re.compile(r"(?P<value>\d[\d.,]*)(?P<unit>[^\d.,]*)")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3}){2,}")
 
 
-def judge(text: str, of: Plan) -> Claim:
+def judge(text: str, of: Plan) -> ClaimCheck:
     """`100ms` or `2s` is an iteration, `20min`, `3h` or `2d` the whole run, `2M-tokens/s` a rate."""
     pieces = _pieces(text)
     value, unit = pieces[0]
@@ -340,7 +340,7 @@ def judge(text: str, of: Plan) -> Claim:
         verdict = "impossible"
     elif step_s < of.estimate.step_s.low or (whole_run and step_s * _iterations(of) < of.total_s.low):
         verdict = "implausible"
-    return Claim(text, step_s, needs, needs / of.peak_flops, verdict)
+    return ClaimCheck(text, step_s, needs, needs / of.peak_flops, verdict)
 
 
 def _pieces(text: str) -> list[tuple[float, str]]:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from stepwatch.errors import InputError, StepwatchError, TooLarge
 from stepwatch.fleet.copies import Unreachable, at_hand
-from stepwatch.fleet.logs import Log, files_at, find_logs, logs_among
-from stepwatch.fleet.reader import Reader
-from stepwatch.fleet.rows import Asked, Rows, failed
+from stepwatch.fleet.logs import FileGroup, files_at, find_logs, logs_among
+from stepwatch.fleet.reader import ReaderProcess
+from stepwatch.fleet.rows import LogTask, Rows, failed
 from stepwatch.fleet.store import Store, bucket_of
 from stepwatch.messages import Message
 from stepwatch.platforms import allowed_processors
@@ -46,7 +46,7 @@ class CollectRequest:
     max_size: int = 2 * 1024**3
 
 
-class Progress(NamedTuple):
+class CollectProgress(NamedTuple):
     done: int
     total: int
     elapsed_s: float
@@ -69,7 +69,7 @@ class Collected(NamedTuple):
     elapsed_s: float
 
 
-def collect(request: CollectRequest, report: Callable[[Progress], None] = lambda progress: None) -> Collected:
+def collect(request: CollectRequest, report: Callable[[CollectProgress], None] = lambda progress: None) -> Collected:
     """Raises InputError where a place or the store cannot be reached."""
     began_s = time.monotonic()
     logs = find_logs(request.places)
@@ -99,7 +99,7 @@ def collect(request: CollectRequest, report: Callable[[Progress], None] = lambda
         left[bucket] -= 1
         if not left[bucket] or len(names) >= MOST_PENDING:
             store.replace(*pending.pop(bucket))
-        report(Progress(done, len(todo), time.monotonic() - began_s))
+        report(CollectProgress(done, len(todo), time.monotonic() - began_s))
     return Collected(
         found=len(logs),
         unchanged=len(logs) - len(todo),
@@ -114,13 +114,13 @@ def collect(request: CollectRequest, report: Callable[[Progress], None] = lambda
 # --- reading one log --------------------------------------------------------------------------------------------
 
 
-def read_log(log: Log, request: CollectRequest, reader: Reader) -> Rows:
+def read_log(log: FileGroup, request: CollectRequest, reader: ReaderProcess) -> Rows:
     """The rows of a log, wherever it lies; never raises because of the log."""
     try:
         with at_hand(log, limit=request.max_size) as paths:
             places = tuple(file.path for file in log.files) if log.kind == "files" else (log.name,)
             wanted = request.gpu, request.iterations, request.forecasts, request.max_size
-            asked = Asked(log.name, paths, places, *wanted)
+            asked = LogTask(log.name, paths, places, *wanted)
             return _of_archive(asked, reader) if log.kind == "archive" else reader.rows_of(asked)
     except Unreachable as error:
         text = Message("it could not be fetched: {reason:word}", {"reason": str(error)})
@@ -129,7 +129,7 @@ def read_log(log: Log, request: CollectRequest, reader: Reader) -> Rows:
         return failed(log.name, "too large" if isinstance(error, TooLarge) else "unreadable", error.what)
 
 
-def _of_archive(archive: Asked, reader: Reader) -> Rows:
+def _of_archive(archive: LogTask, reader: ReaderProcess) -> Rows:
     """Reads each log in it; all their rows are the archive's."""
     (place,) = archive.paths
     whole: Rows = {"sources": [{"log": archive.name, "outcome": "no log", "runs": 0, "processor_s": 0.0}]}
@@ -158,14 +158,14 @@ def _of_archive(archive: Asked, reader: Reader) -> Rows:
 # --- by processes of this machine -------------------------------------------------------------------------------
 
 
-def _by_processes(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[Log, Rows]]:
+def _by_processes(logs: Sequence[FileGroup], request: CollectRequest) -> Iterator[tuple[FileGroup, Rows]]:
     """As many as there are processors; each is fed and watched by a thread."""
     count = min(request.workers or allowed_processors(), len(logs))
-    idle: queue.SimpleQueue[Reader] = queue.SimpleQueue()
+    idle: queue.SimpleQueue[ReaderProcess] = queue.SimpleQueue()
     for _ in range(count):
-        idle.put(Reader(time_s=request.time_limit, memory_bytes=request.memory_limit))
+        idle.put(ReaderProcess(time_s=request.time_limit, memory_bytes=request.memory_limit))
 
-    def read(log: Log) -> tuple[Log, Rows]:
+    def read(log: FileGroup) -> tuple[FileGroup, Rows]:
         reader = idle.get()
         try:
             return log, read_log(log, request, reader)
@@ -186,15 +186,15 @@ def _by_processes(logs: Sequence[Log], request: CollectRequest) -> Iterator[tupl
 _own = threading.local()
 
 
-def read_batch(logs: Sequence[Log], request: CollectRequest) -> list[Rows]:
+def read_batch(logs: Sequence[FileGroup], request: CollectRequest) -> list[Rows]:
     """In a worker of Dask, each of whose threads keeps a process that reads."""
     limits = request.time_limit, request.memory_limit
     if getattr(_own, "limits", None) != limits:
-        _own.reader, _own.limits = Reader(time_s=limits[0], memory_bytes=limits[1]), limits
+        _own.reader, _own.limits = ReaderProcess(time_s=limits[0], memory_bytes=limits[1]), limits
     return [read_log(log, request, _own.reader) for log in logs]
 
 
-def _by_cluster(logs: Sequence[Log], request: CollectRequest) -> Iterator[tuple[Log, Rows]]:
+def _by_cluster(logs: Sequence[FileGroup], request: CollectRequest) -> Iterator[tuple[FileGroup, Rows]]:
     """A worker that dies costs nothing: its batch is read by another, and again log by log where that fails too."""
     from distributed import Client, as_completed
 

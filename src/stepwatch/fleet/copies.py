@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from fsspec.core import url_to_fs
 
 from stepwatch.errors import TooLarge, UnreadableInput
-from stepwatch.fleet.logs import File, Log, reason_of, retried
+from stepwatch.fleet.logs import File, FileGroup, reason_of, retried
 from stepwatch.messages import Message
 from stepwatch.sources.contents import too_large
 
@@ -22,7 +22,7 @@ class Unreachable(OSError):
 
 
 @contextmanager
-def at_hand(log: Log, *, limit: int) -> Iterator[tuple[str, ...]]:
+def at_hand(log: FileGroup, *, limit: int) -> Iterator[tuple[str, ...]]:
     """The paths of its files here; of a directory or an archive the one path."""
     if log.size > limit:
         raise too_large(limit)

@@ -49,7 +49,7 @@ class File(NamedTuple):
     written_s: float | None = None
 
 
-class Log(NamedTuple):
+class FileGroup(NamedTuple):
     """Files that are read together."""
 
     name: str
@@ -68,9 +68,9 @@ class Log(NamedTuple):
         return sum(file.size for file in self.files)
 
 
-def find_logs(places: Iterable[str]) -> list[Log]:
+def find_logs(places: Iterable[str]) -> list[FileGroup]:
     """Each log once, in the order of their names; raises InputError where a place is not there."""
-    found: dict[str, Log] = {}
+    found: dict[str, FileGroup] = {}
     for place in places:
         for log in logs_among(files_at(place)):
             found.setdefault(log.name, log)
@@ -157,7 +157,7 @@ def _seconds(info: Mapping[str, Any]) -> float | None:
 # --- which files are one log ------------------------------------------------------------------------------------
 
 
-def logs_among(files: Iterable[File]) -> Iterator[Log]:
+def logs_among(files: Iterable[File]) -> Iterator[FileGroup]:
     """By the same rules as a directory that `explain` reads, but by names alone."""
     places: dict[str, dict[str, File]] = {}
     for file in files:
@@ -191,7 +191,7 @@ def logs_among(files: Iterable[File]) -> Iterator[Log]:
             belongs = _BELONGS[kinds[owner]]
             runs.setdefault(owner, []).extend(file for name, file in names.items() if belongs(inner, name))
     for place, found in runs.items():
-        yield Log(place, tuple(found), "directory")
+        yield FileGroup(place, tuple(found), "directory")
 
 
 # Without checkpoints, media and other files beside the figures of a run: by the first part of the place in it and the
@@ -204,7 +204,7 @@ _BELONGS: Mapping[str, Callable[[str, str], bool]] = {
 }
 
 
-def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
+def _loose(place: str, names: Mapping[str, File]) -> Iterator[FileGroup]:
     """The logs in a directory that is not itself one: pieces, samples and ranks with the log they belong to."""
     plain: dict[str, File] = {}
     for name, file in names.items():
@@ -218,7 +218,7 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
     with_it: dict[str, list[File]] = {}
     for name in [*plain]:
         if name.lower().endswith(ARCHIVES):
-            yield Log(plain[name].path, (plain.pop(name),), "archive")
+            yield FileGroup(plain[name].path, (plain.pop(name),), "archive")
             continue
         rank = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
         leader = rank["stem"] + (rank["suffix"] or "") if rank is not None else ""
@@ -233,7 +233,7 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[Log]:
             of_group = [file for _, name in group for file in (plain[name], *with_it.get(name, ()))]
             newest = plain[group[-1][1]].path
             base = f"{place}/{group[0][0].base}" if len(group) > 1 else newest
-            yield Log(base, tuple(of_group))
+            yield FileGroup(base, tuple(of_group))
 
 
 # --- places on other machines, which fail at times ---------------------------------------------------------------

@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 from typing import IO
 
-from stepwatch.fleet.rows import Asked, Rows, failed, rows_of
+from stepwatch.fleet.rows import LogTask, Rows, failed, rows_of
 from stepwatch.messages import Message
 from stepwatch.platforms import limit_memory
 
@@ -25,14 +25,14 @@ ATTEMPTS_KILLED = 20
 """Its memory is limited, so no log ends its process by SIGKILL: something else did."""
 
 
-class Reader:
+class ReaderProcess:
     """Holds one process, which is started when it is first needed."""
 
     def __init__(self, *, time_s: float, memory_bytes: int) -> None:
         self._time_s, self._memory_bytes = time_s, memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
 
-    def rows_of(self, asked: Asked) -> Rows:
+    def rows_of(self, asked: LogTask) -> Rows:
         deaths = killed = 0
         while deaths - killed < ATTEMPTS and killed < ATTEMPTS_KILLED:
             process = self._ready()
@@ -108,7 +108,7 @@ def main() -> None:
             asked = pickle.load(sys.stdin.buffer)
         except (EOFError, KeyboardInterrupt):
             return
-        assert isinstance(asked, Asked)
+        assert isinstance(asked, LogTask)
         rows = rows_of(asked)
         _send(replies, rows)
         if any(row["cause"] == "memory" for row in rows.get("failures", ())):

@@ -50,7 +50,7 @@ _THROUGHPUT = ("tokens_per_s", "effective_tokens_per_s", "achieved_flops", "peak
 _EARLY = 0.1  # of the iterations
 
 
-class Asked(NamedTuple):
+class LogTask(NamedTuple):
     """A log at hand, and what is wanted of it."""
 
     name: str
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     limit: int = 2 * 1024**3
 
 
-def rows_of(asked: Asked) -> Rows:
+def rows_of(asked: LogTask) -> Rows:
     """Never raises on a log, whatever it holds: what cannot be read is a row of `failures`."""
     began_s = time.process_time()
     rows: Rows = {"sources": [{"log": asked.name, "outcome": "runs", "runs": 0}]}
@@ -100,7 +100,7 @@ def failed(name: str, cause: str, what: Message) -> Rows:
     return {"sources": [{**read, "outcome": "failed", "runs": 0}], "failures": [failure]}
 
 
-def _tables_of(asked: Asked) -> Rows:
+def _tables_of(asked: LogTask) -> Rows:
     paths = tuple(path for path in asked.paths if not path.endswith(".samples.csv"))
     if not os.path.isdir(paths[0]):
         sniffs = sniffs_of(Wanted())
@@ -161,7 +161,7 @@ def _tables_of(asked: Asked) -> Rows:
 
 
 def _rows_of_run(
-    report: Report, run: RunReport, known: Known, asked: Asked, identity: Mapping[str, str | None]
+    report: Report, run: RunReport, known: Known, asked: LogTask, identity: Mapping[str, str | None]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     a = run.analysis
     early = _early_forecast(known, a) if asked.forecasts else {}

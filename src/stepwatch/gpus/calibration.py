@@ -36,7 +36,7 @@ CURVES = {f"{part}_{passes}": axes for part, axes in PARTS.items() for passes in
 CURVES["optimizer"] = ("elements",)
 
 
-class Figure(NamedTuple):
+class Measurement(NamedTuple):
     """What was measured: the median, and the quartiles of its repetitions."""
 
     value: float
@@ -49,8 +49,8 @@ class Figure(NamedTuple):
         """Half the distance of the quartiles, as a share of the value."""
         return (self.high - self.low) / 2 / self.value
 
-    def over(self, divisor: float, unit: str | None = None) -> Figure:
-        return Figure(self.value / divisor, self.low / divisor, self.high / divisor, unit or self.unit)
+    def over(self, divisor: float, unit: str | None = None) -> Measurement:
+        return Measurement(self.value / divisor, self.low / divisor, self.high / divisor, unit or self.unit)
 
 
 class Axis(NamedTuple):
@@ -62,7 +62,7 @@ class Curve(NamedTuple):
     """Figures over a grid, the last axis running fastest."""
 
     axes: tuple[Axis, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[Measurement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Calibration:
     torch: str
     driver: str | None
     made: str  # ISO 8601, UTC
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, Measurement]
     curves: Mapping[str, Curve]
 
     @property
@@ -184,9 +184,9 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
     }
 
 
-def _rounded(figure: Figure) -> Figure:
+def _rounded(figure: Measurement) -> Measurement:
     value, low, high = (float(f"{number:.6g}") for number in (figure.value, figure.low, figure.high))
-    return Figure(value, low, high, figure.unit)
+    return Measurement(value, low, high, figure.unit)
 
 
 def _calibration(data: Mapping[str, Any]) -> Calibration:
@@ -227,11 +227,11 @@ def _curve(data: Mapping[str, Any]) -> Curve:
     return Curve(axes, figures)
 
 
-def _figure(point: Sequence[Any], unit: object) -> Figure:
+def _figure(point: Sequence[Any], unit: object) -> Measurement:
     value, low, high = map(_inside, point)
     if not low <= value <= high:
         raise ValueError("a value outside its spread")
-    return Figure(value, low, high, str(unit))
+    return Measurement(value, low, high, str(unit))
 
 
 def _inside(value: Any, limits: bounds.Range = bounds.CALIBRATED) -> float:

@@ -86,7 +86,7 @@ def this_card(library: DriverLibrary | None = None) -> ThisCard:
     return max(cards, key=lambda card: card.gpu.peak_flops().flops or 0.0)
 
 
-class Reading(NamedTuple):
+class CardState(NamedTuple):
     """What a card is doing now; None where the driver does not say."""
 
     name: str
@@ -108,15 +108,15 @@ class Sensors:
             raise _no_card() from error
         self.count = _asked(self.library.nvmlDeviceGetCount) or 0
         handles = [_asked(partial(self.library.nvmlDeviceGetHandleByIndex, index)) for index in range(self.count)]
-        self.devices = [Device(self.library, handle) for handle in handles if handle is not None]
+        self.devices = [DriverDevice(self.library, handle) for handle in handles if handle is not None]
         if not self.devices:
             self.close()
             raise _no_card()
 
-    def read(self) -> Reading:
+    def read(self) -> CardState:
         """Of the card with most memory in use: that is where the training runs."""
         device = max(self.devices, key=lambda device: device.used_vram_bytes or 0.0)
-        return Reading(
+        return CardState(
             name=plain_name(device.name or ""),
             sm_clock_hz=device.current_sm_clock_hz,
             temperature_c=device.temperature_c,
@@ -164,7 +164,7 @@ def _text(question: Callable[[], str | bytes]) -> str | None:
     return (text or "").strip() or None
 
 
-class Device:
+class DriverDevice:
     """A device of the driver, a whole card or a MIG part of one, in our units."""
 
     def __init__(self, library: DriverLibrary, handle: object) -> None:
@@ -265,17 +265,17 @@ class Device:
     def default_power_limit_w(self) -> float | None:
         return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), MILLI)
 
-    def first_part(self) -> Device | None:
+    def first_part(self) -> DriverDevice | None:
         """The MIG part that a process gets; the places of parts that were never made are empty."""
         places = _asked(lambda: self.library.nvmlDeviceGetMaxMigDeviceCount(self.handle)) or 0
         for place in range(places):
             handle = _asked(partial(self.library.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, place))
             if handle is not None:
-                return Device(self.library, handle)
+                return DriverDevice(self.library, handle)
         return None
 
 
-def _card(device: Device, name: str, count: int, driver_version: str | None) -> ThisCard:
+def _card(device: DriverDevice, name: str, count: int, driver_version: str | None) -> ThisCard:
     gpu = _gpu(device, _MIG.sub("", name))
     used = device if _MIG.search(name) else device.first_part()
     if used is not None:
@@ -284,7 +284,7 @@ def _card(device: Device, name: str, count: int, driver_version: str | None) -> 
     return ThisCard(gpu=gpu, name=name, count=count, driver_version=driver_version)
 
 
-def _gpu(device: Device, name: str) -> Gpu:
+def _gpu(device: DriverDevice, name: str) -> Gpu:
     """From the catalogue, else computed, else with what the driver reports: unknown peaks stay unknown."""
     is_whole = device.name == name
     vram_bytes, sm_count = (device.vram_bytes, device.sm_count) if is_whole else (None, None)
@@ -308,7 +308,7 @@ def _gpu(device: Device, name: str) -> Gpu:
     return gpu if sm_count is None or gpu.sm_count in (None, sm_count) else _with_sm_count(gpu, sm_count)
 
 
-def _computed(device: Device, name: str) -> Gpu | None:
+def _computed(device: DriverDevice, name: str) -> Gpu | None:
     if device.compute_capability is None or device.sm_count is None or device.max_sm_clock_hz is None:
         return None
     # Only data-centre cards advertise their highest clock (A100: 1410 MHz both). Others advertise about as much less as
@@ -334,7 +334,7 @@ def _with_sm_count(gpu: Gpu, sm_count: int | None) -> Gpu:
     return replace(gpu, **changes, name=name, sm_count=sm_count, confidence="C", sources=sources)
 
 
-def _part_of(gpu: Gpu, name: str, part: Device) -> Gpu:
+def _part_of(gpu: Gpu, name: str, part: DriverDevice) -> Gpu:
     """A MIG part has its own SMs and memory slices, yet neither a link nor a power limit of its own."""
     share = part.vram_bytes / gpu.vram_bytes if part.vram_bytes and gpu.vram_bytes else None
     slices = None if share is None else round(share * _MEMORY_SLICES) / _MEMORY_SLICES

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from time import localtime, strftime
 from typing import Any
 
-from stepwatch.gpus.driver import Reading
+from stepwatch.gpus.driver import CardState
 from stepwatch.i18n import clean, say, say_all
 from stepwatch.messages import Message
 from stepwatch.presenters.document import Block, Bullets, Document, Headline, Labelled, Priority, Progress, Text, word
@@ -32,7 +32,7 @@ STATES = {
 }
 
 
-def live_lines(look: Look, language: str, *, width: int, height: int, card: Reading | None = None) -> list[Line]:
+def live_lines(look: Look, language: str, *, width: int, height: int, card: CardState | None = None) -> list[Line]:
     """A run while it goes on, in at most so many lines: the oldest events are left out first."""
     writer = TerminalWriter(language, width, width)
     for most in range(MOST_EVENTS, -1, -1):
@@ -42,7 +42,7 @@ def live_lines(look: Look, language: str, *, width: int, height: int, card: Read
     return lines[:height]
 
 
-def look_document(look: Look, card: Reading | None = None, *, most_events: int = MOST_EVENTS) -> Document:
+def look_document(look: Look, card: CardState | None = None, *, most_events: int = MOST_EVENTS) -> Document:
     """That the run crashed, diverged or stopped comes first, and then nothing of a future."""
     left, grave = _left(look), look.grave
     blocks: list[Block] = [verdict_headline(grave)] if grave is not None else []
@@ -159,7 +159,7 @@ def _left(look: Look) -> Message | None:
     return Message("{left:time} left, {range:range} in nine of ten cases.", {"left": left.mid, "range": steady})
 
 
-def _rows(look: Look, card: Reading | None) -> Iterator[Text]:
+def _rows(look: Look, card: CardState | None) -> Iterator[Text]:
     a, goes_on = look.analysis, look.grave is None
     if not goes_on:
         clock = _clock(look.now_s - look.silence_s)
@@ -201,7 +201,7 @@ def _ahead(ahead: Ahead) -> Message:
     return Message("in about {time:time} at the earliest, at iteration {at:n}", facts)
 
 
-def _state(card: Reading) -> Iterator[Message]:
+def _state(card: CardState) -> Iterator[Message]:
     if card.sm_clock_hz is not None:
         yield Message("{clock:n} MHz", {"clock": card.sm_clock_hz / MEGA})
     if card.temperature_c is not None:

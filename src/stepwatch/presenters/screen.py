@@ -119,7 +119,7 @@ def plain(line: Line) -> str:
 Side = Literal["left", "right"]
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     head: str
     side: Side = "left"
     style: str = ""
@@ -132,7 +132,7 @@ class Row(NamedTuple):
     """Of the last cell but one, where that is a letter of the chart."""
 
 
-def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int]) -> list[Line]:
+def table_lines(columns: Sequence[TableColumn], rows: Sequence[Row], widths: Sequence[int]) -> list[Line]:
     """A head and rows, without lines around them; what is too long for its column is wrapped, between words."""
     head = Row([column.head for column in columns], "dim")
     lines = []
@@ -155,7 +155,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence
     return lines
 
 
-def table_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[int] | None:
+def table_widths(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> list[int] | None:
     """As wide as the texts; without room heads are wrapped, then names, then figures. None where words are wider."""
     widths = [
         max(cell_width(column.head), *(cell_width(row.cells[place]) for row in rows))
@@ -183,7 +183,7 @@ def table_widths(columns: Sequence[Column], rows: Sequence[Row], width: int) -> 
     return widths if sum(widths) <= room else None
 
 
-def in_columns(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[list[Line], tuple[str, ...]]:
+def in_columns(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> tuple[list[Line], tuple[str, ...]]:
     """Without what is less important where there is no room for it, whose heads come back too.
 
     Below each other where even words are wider.
@@ -199,7 +199,7 @@ def in_columns(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tu
     return stacked(columns, rows, width), ()
 
 
-def stacked(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Line]:
+def stacked(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> list[Line]:
     """A table whose words are too wide for it: the name of each row, and below it its cells with their heads."""
     lines: list[Line] = []
     for row in rows:
@@ -218,7 +218,7 @@ def stacked(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[
 
 
 def fitted(
-    columns: Sequence[Column], rows: Sequence[Row], width: int, left_out: Sequence[int], name: int, state: int
+    columns: Sequence[TableColumn], rows: Sequence[Row], width: int, left_out: Sequence[int], name: int, state: int
 ) -> tuple[list[Line], tuple[str, ...]]:
     """As many columns as there is room for, and the heads of the others.
 

@@ -15,10 +15,10 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters.screen import (
     MARK_STYLES,
     SCREEN_LINES,
-    Column,
     Line,
     Row,
     Side,
+    TableColumn,
     cell_width,
     cut,
     fitted,
@@ -260,9 +260,9 @@ class TerminalWriter:
             return []
         sides: dict[str, tuple[Side, str]] = {"l": ("left", ""), "r": ("right", ""), "d": ("left", "dim")}
         heads = [say(head, self.language) for head in table.head] or [""] * len(table.align)
-        columns = [Column(head, *sides[align]) for head, align in zip(heads, table.align, strict=True)]
+        columns = [TableColumn(head, *sides[align]) for head, align in zip(heads, table.align, strict=True)]
         if table.marks:
-            columns.insert(-1, Column(""))
+            columns.insert(-1, TableColumn(""))
         rows = []
         for place in range(len(table.rows)) if chosen is None else chosen:
             cells = [self._cell(cell) for cell in table.rows[place]]

@@ -14,7 +14,7 @@ MOST_POINTS = 4000
 """What a browser moves smoothly, and 200 kB of a page."""
 
 
-class Drawn(NamedTuple):
+class Thinned(NamedTuple):
     """Rows in order, and what was left out."""
 
     rows: Ints
@@ -22,7 +22,7 @@ class Drawn(NamedTuple):
     slow_left_out: int
 
 
-def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Drawn:
+def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Thinned:
     """Every slow row while they are fewer than half of `most`; of the others the extremes and the middle of stretches.
 
     Of more slow rows than that, each phase for itself keeps the slowest, the first and the last of each stretch. A
@@ -39,7 +39,7 @@ def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Drawn:
     steps = np.flatnonzero((a.phases.phase == Phase.STEP) & timed)
     shown = _thinned(times, steps, most - sum(map(len, kept)), steps=True)
     rows = np.sort(np.concatenate((shown, *kept)))
-    return Drawn(rows, len(steps) - len(shown), sum(map(len, slow)) - sum(map(len, kept)))
+    return Thinned(rows, len(steps) - len(shown), sum(map(len, slow)) - sum(map(len, kept)))
 
 
 def _thinned(times: Floats, rows: Ints, most: int, *, steps: bool) -> Ints:

@@ -15,7 +15,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import joined_ranks
 from stepwatch.readers.formats import all_readers
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.readers.log_files import NEAR, Log, Wanted, groups_of, joined_pieces, spacing, without_ranks
+from stepwatch.readers.log_files import NEAR, RotatedLog, Wanted, groups_of, joined_pieces, spacing, without_ranks
 from stepwatch.run import Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES, samples_of
@@ -134,7 +134,7 @@ class _Search:
     def name(self, path: str) -> str:
         return os.path.relpath(path, self.top).replace(os.sep, "/")
 
-    def logs(self) -> Iterator[Log]:
+    def logs(self) -> Iterator[RotatedLog]:
         sniffs = sniffs_of(self.wanted)
 
         def no_entry(error: OSError) -> None:
@@ -143,7 +143,7 @@ class _Search:
 
         for place, names in places_below(self.top, no_entry):
             if wandb_files(place) is not None or mlflow_files(place) or event_files(place):
-                yield Log((place,))
+                yield RotatedLog((place,))
                 continue
             for members in groups_of(without_ranks(place, names)):
                 self.looked += len(members)

@@ -101,7 +101,7 @@ class Wanted(NamedTuple):
         return read(source, self.format_name, like=self.like)
 
 
-class Log(NamedTuple):
+class RotatedLog(NamedTuple):
     """A log as its pieces, the oldest first."""
 
     paths: tuple[str, ...]
@@ -120,10 +120,10 @@ class Log(NamedTuple):
         return tuple(run for runs in found for run in runs)
 
 
-def logs_among(paths: Sequence[str], wanted: Wanted) -> list[Log]:
+def logs_among(paths: Sequence[str], wanted: Wanted) -> list[RotatedLog]:
     """What was named, in that order; the pieces of one log joined, where the first of them stood."""
     places = {path: place for place, path in reversed(list(enumerate(paths)))}
-    logs = [(place, Log((path,))) for place, path in enumerate(paths) if places[path] != place]  # named again
+    logs = [(place, RotatedLog((path,))) for place, path in enumerate(paths) if places[path] != place]  # named again
     for directory in dict.fromkeys(map(os.path.dirname, places)):
         files = {os.path.basename(path): path for path in places if os.path.dirname(path) == directory}
         for members in groups_of(files):
@@ -164,10 +164,10 @@ class _Piece(NamedTuple):
     last: Run | None = None
 
 
-def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[Log]:
+def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[RotatedLog]:
     """Files with names like pieces of one log, as logs: joined where one goes on from the other."""
     if len(members) == 1:
-        return [Log((members[0][1],))]
+        return [RotatedLog((members[0][1],))]
     pieces = []
     for name, path in members:
         try:
@@ -181,16 +181,16 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[L
             edges = (_edge(text, wanted, last=last) for last in (False, True))
             pieces.append(_Piece(name, path, None, *edges))
     # The highest number is the oldest where a log is rotated; where one is split, the lowest.
-    found: list[list[Log]] = []
+    found: list[list[RotatedLog]] = []
     for order in (pieces, pieces[::-1]):
-        logs: list[Log] = []
+        logs: list[RotatedLog] = []
         before: _Piece | None = None  # the last that shows anything
         for piece in order:
             missing = _missing(before, piece) if before is not None else None
             if missing is None and (before is not None or not logs):
-                logs.append(Log((piece.path,)))
+                logs.append(RotatedLog((piece.path,)))
             else:
-                logs[-1] = Log((*logs[-1].paths, piece.path), logs[-1].missing + (missing or 0))
+                logs[-1] = RotatedLog((*logs[-1].paths, piece.path), logs[-1].missing + (missing or 0))
             if piece.continues is not None or piece.last is not None:
                 before = piece
         found.append(logs)

@@ -282,7 +282,7 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
 # --- whatever a user names --------------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class RunsFound(NamedTuple):
     """The runs in what was named, in its order, and what is to be said beside them."""
 
     runs: tuple[Run, ...]
@@ -300,7 +300,7 @@ def read_all(
     log_format: str | None = None,
     like: str | None = None,
     limit: int = LARGEST_EXPANSION_BYTES,
-) -> Found:
+) -> RunsFound:
     """Files, directories, `-` for standard input, or sources at hand.
 
     One bad log among several is a notice; alone it is the error. Raises NothingRead where all of several are bad.
@@ -310,9 +310,9 @@ def read_all(
         if isinstance(only, str):
             only = from_stdin(limit=limit) if only == "-" else from_file(only, limit=limit)
         found = read(only, log_format, like=like)
-        return Found(runs=found, source=None if only.beside or kind_of(only.head(64)) is not None else only)
+        return RunsFound(runs=found, source=None if only.beside or kind_of(only.head(64)) is not None else only)
     from stepwatch.readers.collection import notices_of, runs_in
-    from stepwatch.readers.log_files import Log, Wanted, logs_among
+    from stepwatch.readers.log_files import RotatedLog, Wanted, logs_among
 
     wanted = Wanted(log_format, like, limit)
     runs: list[Run] = []
@@ -320,7 +320,7 @@ def read_all(
     gaps: list[tuple[str, int]] = []
     names = [log for log in logs if isinstance(log, str)]
     for log in logs_among(names, wanted) if len(names) == len(logs) > 1 else logs:
-        path = log if isinstance(log, str) else log.paths[-1] if isinstance(log, Log) else None
+        path = log if isinstance(log, str) else log.paths[-1] if isinstance(log, RotatedLog) else None
         try:
             if isinstance(log, Source):
                 runs += wanted.read(log)
@@ -332,7 +332,7 @@ def read_all(
                 notices += notices_of(below)
                 gaps += below.gaps
             else:
-                whole = log if isinstance(log, Log) else Log((log,))
+                whole = log if isinstance(log, RotatedLog) else RotatedLog((log,))
                 runs += whole.runs(wanted)
                 gaps.append((whole.paths[-1], whole.missing))
         except StepwatchError as error:
@@ -356,4 +356,4 @@ def read_all(
         for name, missing in gaps
         if missing
     )
-    return Found(runs=joined_ranks(runs), notices=tuple(notices), gaps=tuple(pieces))
+    return RunsFound(runs=joined_ranks(runs), notices=tuple(notices), gaps=tuple(pieces))

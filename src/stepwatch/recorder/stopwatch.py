@@ -27,7 +27,7 @@ _PIECE_S, _LONGEST_S = 100_000, 99_999.999999
 _LINES = {kind: b'{"%b":%%d,"s":%%.6f,"t":%%b%%012.6f%%b' % kind.encode() for kind in (EVALUATION, CHECKPOINT, COMPILE)}
 
 
-class Device:
+class StepEvents:
     """Pairs of CUDA events around the steps, read once the device has passed them, so that nothing waits for it."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Stopwatch:
         self.parts_wait = False
         self._forms: dict[str, bytes] = {}
         """How notes are written that were written with care once."""
-        self.device: Device | None = None
+        self.device: StepEvents | None = None
         self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
 
     def leave(self, phase: Phase, ended: float, whole: bool) -> None:
@@ -231,7 +231,7 @@ class Stopwatch:
             self._tries -= 1
             torch = sys.modules.get("torch")  # asking it never begins to use CUDA
             try:
-                self.device = Device() if torch is not None and torch.cuda.is_initialized() else None
+                self.device = StepEvents() if torch is not None and torch.cuda.is_initialized() else None
             except Exception:
                 self.device = None
             self.asks_device = self.device is not None or self._tries > 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from stepwatch.errors import UnknownGpu
-from stepwatch.gpus.driver import Device, DriverLibrary, Sensors
+from stepwatch.gpus.driver import DriverDevice, DriverLibrary, Sensors
 from stepwatch.gpus.formula import plain_name
 from stepwatch.sampler.host import processor_of
 from stepwatch.samples import slowed_by
@@ -53,7 +53,7 @@ class Cards:
         if self._sensors is not None:
             self._sensors.close()
 
-    def _figures(self, device: Device, training: Collection[int]) -> dict[str, float]:
+    def _figures(self, device: DriverDevice, training: Collection[int]) -> dict[str, float]:
         reasons, processes = device.clock_reasons, device.processes or {}
         hot, capped = (None, None) if reasons is None else slowed_by(reasons)
         own = [pid for pid in processes if pid in training]

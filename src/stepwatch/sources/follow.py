@@ -19,10 +19,10 @@ from stepwatch.messages import Message
 from stepwatch.platforms import opened_to_follow
 from stepwatch.sources import printable, unreadable
 from stepwatch.sources.contents import PACKINGS, READ_BYTES, kind_of
-from stepwatch.sources.stored import Lines
+from stepwatch.sources.stored import LineSplitter
 
 
-class Piece(NamedTuple):
+class Growth(NamedTuple):
     """What one look at a growing log gave."""
 
     text: bytes = b""
@@ -41,7 +41,7 @@ class Growing(Protocol):
     has_end: bool
     """A pipe ends; a file may always be written to again."""
 
-    def poll(self, timeout_s: float) -> Piece:
+    def poll(self, timeout_s: float) -> Growth:
         """What has come in so many seconds; less where it ends or much comes."""
         ...
 
@@ -72,16 +72,16 @@ class GrowingFile:
         self._place = 0
         self._before = b""
         self._changed_ns = -1
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._opened = False
 
-    def poll(self, timeout_s: float) -> Piece:
+    def poll(self, timeout_s: float) -> Growth:
         if timeout_s > 0:
             self._sleep(timeout_s)
         try:
             return self._read()
         except FileNotFoundError:  # not there yet, or moved away: what the open one holds may still grow
-            return self._read_open() if self._stream is not None else Piece()
+            return self._read_open() if self._stream is not None else Growth()
         except OSError as error:
             if not self._opened:
                 raise unreadable(self.path, error) from error
@@ -90,7 +90,7 @@ class GrowingFile:
                 stream = self._opening(self.path)
                 self.close()
                 self._stream = stream
-            return Piece()
+            return Growth()
 
     def rest(self) -> bytes:
         return self._lines.end()
@@ -100,7 +100,7 @@ class GrowingFile:
             self._stream.close()
             self._stream = None
 
-    def _read(self) -> Piece:
+    def _read(self) -> Growth:
         named = os.stat(self.path)
         if stat.S_ISDIR(named.st_mode):
             raise IsADirectoryError
@@ -114,7 +114,7 @@ class GrowingFile:
             return self._open(anew=True)
         return self._read_open()
 
-    def _open(self, *, anew: bool) -> Piece:
+    def _open(self, *, anew: bool) -> Growth:
         self._stream = self._opening(self.path)
         left = self._begin_anew()
         self._opened = True
@@ -125,12 +125,12 @@ class GrowingFile:
         self._place, self._before, self._changed_ns = 0, b"", -1
         return self._lines.end()
 
-    def _read_open(self) -> Piece:
+    def _read_open(self) -> Growth:
         assert self._stream is not None
         state = os.fstat(self._stream.fileno())
         age = max(self._clock() - state.st_mtime, 0.0)
         if state.st_mtime_ns == self._changed_ns and state.st_size == self._place:
-            return Piece(age_s=age)
+            return Growth(age_s=age)
         left, anew = b"", state.st_size < self._place or not self._goes_on()
         if anew:
             left = self._begin_anew()
@@ -145,7 +145,7 @@ class GrowingFile:
         self._before = (self._before + data)[-64:]  # other bytes there mean another file under the same name
         more = self._place < state.st_size
         self._changed_ns = -1 if more else state.st_mtime_ns
-        return Piece(text=left + self._lines.feed(data), more=more, anew=anew, age_s=age)
+        return Growth(text=left + self._lines.feed(data), more=more, anew=anew, age_s=age)
 
     def _goes_on(self) -> bool:
         """Whether what was read last still stands there: a file may be cut and grow again between two looks."""
@@ -161,19 +161,19 @@ class GrowingPipe:
 
     def __init__(self, stream: BinaryIO, *, name: str = "-", tee: Callable[[bytes], None] | None = None) -> None:
         self.name = name
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._tee = tee
         self._read_up = bytearray()
         self._over = False
         self._turn = threading.Condition()
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
-    def poll(self, timeout_s: float) -> Piece:
+    def poll(self, timeout_s: float) -> Growth:
         with self._turn:
             self._turn.wait_for(lambda: self._over or len(self._read_up) >= READ_BYTES, timeout_s)
             data, self._read_up = bytes(self._read_up), bytearray()
             self._turn.notify_all()
-            return Piece(text=self._lines.feed(data) if data else b"", ended=self._over)
+            return Growth(text=self._lines.feed(data) if data else b"", ended=self._over)
 
     def rest(self) -> bytes:
         return self._lines.end()

@@ -36,7 +36,7 @@ from stepwatch.samples.columns import Card, Samples
 from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_file, printable, unreadable
 from stepwatch.sources.contents import head_of, too_large
 from stepwatch.sources.directories import samples_in
-from stepwatch.sources.stored import Lines
+from stepwatch.sources.stored import LineSplitter
 from stepwatch.units import MEGA
 
 _MIB, _PERCENT = 1024.0**2, 0.01
@@ -107,7 +107,7 @@ def _arrivals(path: str) -> tuple[Floats, Ints] | None:
             cells = (line.strip().partition(",") for line in file)
             pairs = [(bounds.within(bounds.CLOCK_S, _number(time)), _number(size)) for time, _, size in cells]
         with open(os.path.join(path, LOG_FILE), "rb") as log:
-            text, counts, lines = Lines(), [], 0
+            text, counts, lines = LineSplitter(), [], 0
             whole = os.fstat(log.fileno()).st_size
             for _, size in pairs:
                 lines += text.feed(log.read(max(int(min(size or 0, whole)) - log.tell(), 0))).count(b"\n")

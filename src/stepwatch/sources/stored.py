@@ -27,7 +27,7 @@ def end_of_lines(data: bytes) -> int:
     return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
 
 
-class Lines:
+class LineSplitter:
     """Bytes in any pieces to whole plain lines; of one that is too long both ends are kept."""
 
     def __init__(self, longest: int = LONGEST_HALF_LINE) -> None:
@@ -151,7 +151,7 @@ class Stored:
 
     def _other_blocks(self) -> Iterator[Stretch]:
         """Of one that is packed, in another encoding, or has no lines: always from its beginning."""
-        lines, number = Lines(LONGEST_LINE), 0
+        lines, number = LineSplitter(LONGEST_LINE), 0
         parts = read_parts(io.BufferedReader(_Again(self)), self._limit)
         texts = map(lines.feed, parts) if self._has_lines else parts
         for block in chain(texts, (lines.rest() for _ in range(1))):

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from stepwatch.errors import InputError, UnknownGpu, UsageError
-from stepwatch.gpus.calibration import COMPILED_LAYERS, SEQUENCES, Axis, Calibration, Curve, Figure, processor_name
+from stepwatch.gpus.calibration import COMPILED_LAYERS, SEQUENCES, Axis, Calibration, Curve, Measurement, processor_name
 from stepwatch.gpus.driver import this_card
 from stepwatch.messages import Message
 from stepwatch.platforms import allowed_processors, load_average, physical_memory_bytes
@@ -71,15 +71,15 @@ class Timer:
         self._finish()
         return self._clock() - start
 
-    def figure(self, act: parts.Act) -> Figure:
+    def figure(self, act: parts.Act) -> Measurement:
         return figure_of([taken for _ in range(ROUNDS) for taken in self.samples(act)])
 
 
-def figure_of(samples: Sequence[float], *, unit: str = "s", amount: float | None = None) -> Figure:
+def figure_of(samples: Sequence[float], *, unit: str = "s", amount: float | None = None) -> Measurement:
     """The median and the quartiles; with an amount, the rate of it."""
     values = sorted(amount / max(taken, 1e-9) if amount else max(taken, 1e-9) for taken in samples)
     quarter = len(values) // 4
-    return Figure(statistics.median(values), values[quarter], values[-1 - quarter], unit)
+    return Measurement(statistics.median(values), values[quarter], values[-1 - quarter], unit)
 
 
 def calibrate(
@@ -161,8 +161,8 @@ def _device(name: str | None) -> str:
 # --- ceilings ---------------------------------------------------------------------------------------------------
 
 
-def ceilings(timer: Timer, device: str) -> tuple[dict[str, Figure], dict[str, Curve]]:
-    figures: dict[str, Figure] = {}
+def ceilings(timer: Timer, device: str) -> tuple[dict[str, Measurement], dict[str, Curve]]:
+    figures: dict[str, Measurement] = {}
     curves: dict[str, Curve] = {}
     for dtype in DTYPES[device]:
         curve = matmul_curve(timer, device, dtype)
@@ -182,7 +182,7 @@ def matmul_curve(timer: Timer, device: str, dtype: str) -> Curve | None:
     """FLOP/s of square products; sizes that take too long are left out. None where the dtype is not there."""
     kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, dtype == "tf32"
-    points: dict[int, Figure] = {}
+    points: dict[int, Measurement] = {}
     try:
         for size in MATMUL_SIZES[device]:
             left, right = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
@@ -237,7 +237,7 @@ def optimizer_curve(timer: Timer) -> Curve:
     return Curve((OPTIMIZER,), tuple(figures))
 
 
-def part_figures(timer: Timer) -> dict[str, Figure]:
+def part_figures(timer: Timer) -> dict[str, Measurement]:
     """What needs no curve: a cost for each element or sequence."""
     dropped, elements = parts.dropout(2**20), 2**20
     plain, biased = (timer.figure(parts.layer(256, 256, bias=bias).both) for bias in (False, True))
@@ -252,7 +252,7 @@ def part_figures(timer: Timer) -> dict[str, Figure]:
 # --- the disk and the compiler ----------------------------------------------------------------------------------
 
 
-def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figure]:
+def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Measurement]:
     """What torch.save takes for each byte and each tensor, written over the last file as nanoGPT does."""
     try:
         free = shutil.disk_usage(directory).free
@@ -287,7 +287,7 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Figur
     return {"save_tensor": tensor, "save_rate": rate}
 
 
-def compiling(timer: Timer, device: str) -> dict[str, Figure]:
+def compiling(timer: Timer, device: str) -> dict[str, Measurement]:
     """First minus later step of a small compiled model, nothing cached; none where torch.compile does not work here."""
     import torch._inductor.config as inductor
 
@@ -311,4 +311,4 @@ def compiling(timer: Timer, device: str) -> dict[str, Figure]:
         inductor.force_disable_caches = before
     quick, plain = (timer.figure(lambda made=made: made(text, text)[1].backward()) for made in (compiled, model))  # type: ignore[misc]
     seconds = max(first - plain.value * 4 / 3, 1e-3)
-    return {"compile": Figure(seconds, seconds, seconds), "compiled_share": quick.over(plain.value, "1")}
+    return {"compile": Measurement(seconds, seconds, seconds), "compiled_share": quick.over(plain.value, "1")}

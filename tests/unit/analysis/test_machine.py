@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stepwatch.analysis import Analysis, analyse
-from stepwatch.analysis.machine import RULES, Clock, find_machine
+from stepwatch.analysis.machine import RULES, ClockMatch, find_machine
 from stepwatch.i18n import LANGUAGES, say
 from stepwatch.messages import Message
 from stepwatch.readers import read
@@ -385,14 +385,14 @@ def test_a_card_that_hardly_works_is_not_of_the_training(share: float, counts: b
 def test_stamps_of_another_zone_are_laid_over_the_samples() -> None:
     analysis = explained(a_log(), samples(120, {"cpu": 0.99, "training_cpu": 3.0}, start_s=START_S - 5.5 * 3600))
     assert analysis.machine is not None
-    assert analysis.machine.clock is Clock.STAMPS
+    assert analysis.machine.clock is ClockMatch.STAMPS
     assert (analysis.machine.row >= 0).sum() > 100
 
 
 def test_a_training_of_which_nothing_is_known_is_no_clock() -> None:
     machine = explained(a_log(stamped=False), samples(120, {"training_cpu": float("nan")}, ())).machine
     assert machine is not None
-    assert machine.clock is Clock.NONE
+    assert machine.clock is ClockMatch.NONE
 
 
 def test_without_stamps_the_place_is_found_by_work_and_rest() -> None:
@@ -400,13 +400,15 @@ def test_without_stamps_the_place_is_found_by_work_and_rest() -> None:
     made = replace(samples(200, {}, ({"utilisation": used},)), has_clock=False)
     analysis = explained(a_log(stamped=False), made)
     assert analysis.machine is not None
-    assert analysis.machine.clock is Clock.MATCHED
+    assert analysis.machine.clock is ClockMatch.MATCHED
     first = int(np.flatnonzero(analysis.machine.row >= 0)[0])
     assert abs(first - 50) <= 2
 
 
-@pytest.mark.parametrize(("other", "clock"), [(0.948, Clock.MATCHED), (0.953, Clock.NONE)])
-def test_a_second_job_that_works_as_much_within_a_hundredth_makes_the_place_unsure(other: float, clock: Clock) -> None:
+@pytest.mark.parametrize(("other", "clock"), [(0.948, ClockMatch.MATCHED), (0.953, ClockMatch.NONE)])
+def test_a_second_job_that_works_as_much_within_a_hundredth_makes_the_place_unsure(
+    other: float, clock: ClockMatch
+) -> None:
     rest = np.zeros(50)
     used = np.concatenate([rest, np.full(1000, 0.97), rest, np.full(1000, other), rest])
     made = replace(samples(len(used), {}, ({"utilisation": used},)), has_clock=False)
@@ -415,8 +417,8 @@ def test_a_second_job_that_works_as_much_within_a_hundredth_makes_the_place_unsu
     assert analysis.machine.clock is clock
 
 
-@pytest.mark.parametrize(("others", "clock"), [(0.9, Clock.MATCHED), (1.2, Clock.NONE)])
-def test_where_others_work_more_than_the_run_its_place_is_unsure(others: float, clock: Clock) -> None:
+@pytest.mark.parametrize(("others", "clock"), [(0.9, ClockMatch.MATCHED), (1.2, ClockMatch.NONE)])
+def test_where_others_work_more_than_the_run_its_place_is_unsure(others: float, clock: ClockMatch) -> None:
     """A place that is a fiftieth of the run away fits worse by a fiftieth of its work: a hundredth of twice as much."""
     bursts = np.tile(np.repeat([0.97, 0.0], 10), round(100 * others))
     used = np.concatenate([np.zeros(50), np.full(1000, 0.97), np.zeros(50), bursts])
@@ -426,8 +428,8 @@ def test_where_others_work_more_than_the_run_its_place_is_unsure(others: float, 
     assert analysis.machine.clock is clock
 
 
-@pytest.mark.parametrize(("varies", "clock"), [(0.045, Clock.NONE), (0.055, Clock.MATCHED)])
-def test_cards_that_hardly_rest_are_no_clock(varies: float, clock: Clock) -> None:
+@pytest.mark.parametrize(("varies", "clock"), [(0.045, ClockMatch.NONE), (0.055, ClockMatch.MATCHED)])
+def test_cards_that_hardly_rest_are_no_clock(varies: float, clock: ClockMatch) -> None:
     made = replace(samples(120, {}, ({"utilisation": 0.9 + varies * np.tile([-1.0, 1.0], 60)},)), has_clock=False)
     analysis = explained(a_log(59, stamped=False), made)
     assert analysis.machine is not None
@@ -442,7 +444,7 @@ def test_without_a_clock_only_samples_at_work_are_judged(resting: float, said: s
         a_log(stamped=False), replace(samples(400, machine, ({"utilisation": used},)), has_clock=False)
     )
     assert analysis.machine is not None
-    assert (analysis.machine.clock, codes(analysis)) == (Clock.NONE, said)
+    assert (analysis.machine.clock, codes(analysis)) == (ClockMatch.NONE, said)
 
 
 def test_a_long_time_between_samples_costs_no_work() -> None:
@@ -458,7 +460,7 @@ def test_a_long_time_between_samples_costs_no_work() -> None:
 def test_samples_that_fit_nowhere_are_not_laid_beside_the_log() -> None:
     analysis = explained(a_log(stamped=False), replace(samples(300), has_clock=False))
     assert analysis.machine is not None
-    assert analysis.machine.clock is Clock.NONE
+    assert analysis.machine.clock is ClockMatch.NONE
     assert "samples_apart" in {finding.code for finding in analysis.findings}
 
 
@@ -479,7 +481,7 @@ def test_energy_is_the_area_under_the_power() -> None:
 
 
 def test_three_samples_inside_the_run_are_enough() -> None:
-    for took_s, clock in ((1.0, Clock.NONE), (2.0, Clock.STAMPS)):
+    for took_s, clock in ((1.0, ClockMatch.NONE), (2.0, ClockMatch.STAMPS)):
         analysis = explained(a_log(2, slow={0: 1.0, 1: took_s}), samples(120))
         assert analysis.machine is not None
         assert analysis.machine.clock is clock
@@ -489,7 +491,7 @@ def test_three_samples_inside_the_run_are_enough() -> None:
 def test_zones_are_at_most_26_hours_apart(hours: int, overlap: bool) -> None:
     analysis = explained(a_log(), samples(120, start_s=START_S - hours * 3600))
     assert analysis.machine is not None
-    assert (analysis.machine.clock is Clock.STAMPS) == overlap
+    assert (analysis.machine.clock is ClockMatch.STAMPS) == overlap
 
 
 @pytest.mark.parametrize(("count", "said"), [(2, False), (3, True)])

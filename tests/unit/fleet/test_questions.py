@@ -11,7 +11,7 @@ from tests.builders import a_run, random_truth
 from tests.fleets import a_scaling
 
 from stepwatch.fleet.questions import FleetRequest, ask
-from stepwatch.fleet.rows import Asked, rows_of
+from stepwatch.fleet.rows import LogTask, rows_of
 from stepwatch.fleet.store import Store
 
 
@@ -20,7 +20,7 @@ def stored(logs: dict[str, str], top: Path, *, forecasts: bool = False) -> Fleet
     for name, text in logs.items():
         path = top / name
         path.write_text(text)
-        store.replace([str(path)], rows_of(Asked(str(path), (str(path),), gpu="h100", forecasts=forecasts)))
+        store.replace([str(path)], rows_of(LogTask(str(path), (str(path),), gpu="h100", forecasts=forecasts)))
     return FleetRequest(store=str(top / "store"))
 
 

@@ -15,7 +15,7 @@ from tests.wandb_files import framed
 
 from stepwatch.fleet.copies import at_hand
 from stepwatch.fleet.logs import find_logs
-from stepwatch.fleet.rows import Asked, Rows, rows_of
+from stepwatch.fleet.rows import LogTask, Rows, rows_of
 from stepwatch.fleet.schema import as_json, from_json
 from stepwatch.messages import Message
 from stepwatch.units import Interval
@@ -26,7 +26,7 @@ def rows_below(place: Path) -> dict[str, Rows]:
     found = {}
     for log in find_logs([str(place)]):
         with at_hand(log, limit=10**9) as paths:
-            found[log.name.removeprefix(f"{place}/")] = rows_of(Asked(name=log.name, paths=paths))
+            found[log.name.removeprefix(f"{place}/")] = rows_of(LogTask(name=log.name, paths=paths))
     return found
 
 
@@ -80,7 +80,7 @@ def test_runs_that_were_recorded_are_read_with_their_samples(tmp_path: Path) -> 
 def test_damaged_samples_cost_themselves_alone(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(a_log(Truth(max_iters=40, log_interval=1)))
     (tmp_path / "train.samples.csv").write_text("# stepwatch.samples/9\nnothing\n")
-    found = rows_of(Asked("train.log", (str(tmp_path / "train.log"),)))
+    found = rows_of(LogTask("train.log", (str(tmp_path / "train.log"),)))
     assert len(found["runs"]) == 1
     assert [row["cause"] for row in found["failures"]] == ["unreadable"]
     assert found["sources"][0]["outcome"] == "runs"

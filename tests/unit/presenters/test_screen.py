@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from stepwatch.presenters.screen import (
-    Column,
     Row,
+    TableColumn,
     cell_width,
     cut,
     fitted,
@@ -42,7 +42,7 @@ ROWS = [[*FIRST, "length unknown"], [*SECOND, "ended before its first iteration"
 
 def overview(rows: list[list[str]], width: int) -> tuple[str, tuple[str, ...]]:
     """The text of the table, and the heads of the columns without room."""
-    columns = [Column(head, "right" if head in FIGURES else "left") for head in HEADS]
+    columns = [TableColumn(head, "right" if head in FIGURES else "left") for head in HEADS]
     found = fitted(columns, list(map(Row, rows)), width, left_out=(7, 3, 2, 4, 6, 8), name=1, state=9)
     return shown(found[0], width, False), found[1]
 

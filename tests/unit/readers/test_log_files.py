@@ -22,7 +22,7 @@ from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
 from stepwatch.readers import collection
 from stepwatch.readers.collection import looks_like_log, runs_in, sniffs_of
 from stepwatch.readers.formats import FORMATS
-from stepwatch.readers.log_files import Log, Wanted, logs_among
+from stepwatch.readers.log_files import RotatedLog, Wanted, logs_among
 from stepwatch.readers.reading import read_all
 from stepwatch.sources import from_text
 
@@ -170,9 +170,9 @@ def test_event_files_of_two_runs_in_one_place_keep_their_own_settings(tmp_path: 
     ended = scalar(begin_s + 9_000, 300, "train/train_runtime", 300.0)
     (tmp_path / "events.out.tfevents.1700000000.h.1.0").write_bytes(event_file(range(1, 200)))
     (tmp_path / "events.out.tfevents.1700000400.h.2.0").write_bytes(event_file(range(200, 400), 400.0))
-    assert [len(run.iterations) for run in Log((str(tmp_path),)).runs(Wanted())] == [199, 200]
+    assert [len(run.iterations) for run in RotatedLog((str(tmp_path),)).runs(Wanted())] == [199, 200]
     (tmp_path / "events.out.tfevents.1700001000.h.3.0").write_bytes(event_file(range(1, 301), 1000.0) + ended)
-    *others, last = Log((str(tmp_path),)).runs(Wanted())
+    *others, last = RotatedLog((str(tmp_path),)).runs(Wanted())
     assert len(others) == 2
     assert not any("max_iters" in run.settings for run in others)
     assert last.settings.count("max_iters") == 300

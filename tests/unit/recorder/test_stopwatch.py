@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from stepwatch.recorder import Recorder, lines, phase, stopwatch
 from stepwatch.recorder.lines import Lines, Trouble
-from stepwatch.recorder.stopwatch import Device
+from stepwatch.recorder.stopwatch import StepEvents
 
 
 class Clock:
@@ -593,7 +593,7 @@ class Event:
         return 120.0 * (end.at - self.at)
 
 
-class LateDevice(Device):
+class LateEvents(StepEvents):
     def new_event(self) -> Event:
         return Event()
 
@@ -601,7 +601,7 @@ class LateDevice(Device):
 def test_device_times_come_when_the_device_is_done_and_nobody_waits(tmp_path: Path) -> None:
     Event.made = Event.reached = 0
     recorder = Recorder(tmp_path / "run.jsonl")
-    recorder.stopwatch.device = LateDevice()
+    recorder.stopwatch.device = LateEvents()
     for number in range(5):
         with recorder.step():
             Event.reached = 2 * number  # the device has finished the step before
@@ -612,7 +612,7 @@ def test_device_times_come_when_the_device_is_done_and_nobody_waits(tmp_path: Pa
 
 
 def test_a_device_that_fails_is_left_alone(tmp_path: Path) -> None:
-    class Broken(Device):
+    class Broken(StepEvents):
         def new_event(self) -> Event:
             raise RuntimeError("out of memory")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.sources import normalise
-from stepwatch.sources.follow import GrowingFile, GrowingPipe, Piece
-from stepwatch.sources.stored import LONGEST_HALF_LINE, Lines
+from stepwatch.sources.follow import GrowingFile, GrowingPipe, Growth
+from stepwatch.sources.stored import LONGEST_HALF_LINE, LineSplitter
 
 
 class Nap:
@@ -60,7 +60,7 @@ def read_on(growing: GrowingFile) -> bytes:
 
 
 def test_a_file_that_is_not_there_yet_is_waited_for(log: Path, growing: GrowingFile) -> None:
-    assert growing.poll(0) == Piece()
+    assert growing.poll(0) == Growth()
     append(log, b"iter 0: loss 1\n")
     assert growing.poll(0).text == b"iter 0: loss 1\n"
 
@@ -161,7 +161,7 @@ TEXT = "iter 0: loss 1,5 — time 5ms\r\nümläut\n\x1b[31mred\x1b[0m\n10 %\r20 
 @given(st.lists(st.integers(1, 9)))
 def test_bytes_in_any_pieces_give_the_same_lines(encoding: str, sizes: list[int]) -> None:
     data = (TEXT * 3).encode(encoding, "replace")
-    lines, got, place = Lines(), b"", 0
+    lines, got, place = LineSplitter(), b"", 0
     for size in sizes:
         got += lines.feed(data[place : place + size])
         place += size
@@ -171,21 +171,21 @@ def test_bytes_in_any_pieces_give_the_same_lines(encoding: str, sizes: list[int]
 
 @given(st.binary(max_size=300), st.integers(0, 300))
 def test_no_bytes_are_an_error(data: bytes, cut: int) -> None:
-    lines = Lines()
+    lines = LineSplitter()
     text = lines.feed(data[:cut]) + lines.feed(data[cut:]) + lines.end()
     assert b"\r" not in text
     assert b"\x1b[" not in text
 
 
 def test_a_line_without_an_end_takes_no_more_than_its_share_of_memory() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     for _ in range(100):
         assert lines.feed(b"x" * 10_000) == b""
     assert len(lines.end()) <= LONGEST_HALF_LINE + 1
 
 
 def test_a_text_begins_anew_after_its_end() -> None:
-    lines = Lines()
+    lines = LineSplitter()
     lines.feed("one\n".encode("utf-16"))
     lines.end()
     assert lines.feed(codecs.BOM_UTF8 + b"two\n") == b"two\n"

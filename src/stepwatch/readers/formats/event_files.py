@@ -54,7 +54,7 @@ class Scalars(NamedTuple):
             yield tag, Track(self.step[rows], self.wall_s[rows], self.value[rows])
 
 
-class Text(NamedTuple):
+class TextEvent(NamedTuple):
     """A message that is no number: a text, hyperparameters, the start of a file (`tag` is empty)."""
 
     tag: str
@@ -132,7 +132,7 @@ def _sound_places(data: bytes, octets: Bytes, begin: int) -> list[int]:
 # --- messages ---------------------------------------------------------------------------------------------------
 
 
-def decode(data: bytes) -> tuple[Scalars, list[Text], int, int]:
+def decode(data: bytes) -> tuple[Scalars, list[TextEvent], int, int]:
     """All whole records: numbers and texts, how many bytes they took, and how often there was damage."""
     octets = np.zeros(len(data) + 32, np.uint8)  # so that looking a few bytes ahead is never beyond the end
     octets[: len(data)] = np.frombuffer(data, np.uint8)
@@ -201,11 +201,11 @@ def _tags(octets: Bytes, begin: Ints, size: Ints) -> tuple[list[str], Ints]:
     return [octets[b : b + s].tobytes().decode("utf-8", "replace") for b, s in spans], tag.astype(np.int64)
 
 
-def _others(data: bytes, begins: list[int]) -> tuple[Scalars, list[Text]]:
+def _others(data: bytes, begins: list[int]) -> tuple[Scalars, list[TextEvent]]:
     """Records of any other shape, one by one."""
     tags: dict[str, int] = {}
     rows: list[tuple[int, int, float, float]] = []
-    texts: list[Text] = []
+    texts: list[TextEvent] = []
     for begin in begins:
         end = begin + _HEADER_BYTES + _LENGTH(data, begin)[0]
         try:
@@ -213,12 +213,12 @@ def _others(data: bytes, begins: list[int]) -> tuple[Scalars, list[Text]]:
         except (IndexError, struct.error, ValueError):
             continue  # not a message: the record is damaged
         if version:
-            texts.append(Text("", step, wall, b""))
+            texts.append(TextEvent("", step, wall, b""))
         for tag, number, content in values:
             if number is not None:
                 rows.append((tags.setdefault(tag, len(tags)), step, wall, number))
             elif content:
-                texts.append(Text(tag, step, wall, content))
+                texts.append(TextEvent(tag, step, wall, content))
     table = np.array(rows, np.float64).reshape(-1, 4)
     scalars = Scalars(list(tags), table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], table[:, 3])
     return scalars, texts

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.formats.event_files import Text
-from stepwatch.readers.formats.tensorboard import EVALUATION, Events
+from stepwatch.readers.formats.event_files import TextEvent
+from stepwatch.readers.formats.tensorboard import EVALUATION, EventHistory
 from stepwatch.readers.formats.tracks import Track, Tracks, narrow
 from stepwatch.readers.formats.wandb import step_key
 from stepwatch.readers.records import Records, pieces, rows_where, whole_numbers
@@ -22,7 +22,7 @@ _EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
 _NUMBERS, _OTHERS = "number ", "other "  # tables of rows in which a key has a number, or something else
 
 
-class Column(NamedTuple):
+class KeyColumn(NamedTuple):
     """What stands under one key."""
 
     rows: Ints
@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 class History(NamedTuple):
     length: int
-    columns: dict[str, Column]
+    columns: dict[str, KeyColumn]
     """By key, as they first come."""
 
     @classmethod
@@ -54,7 +54,7 @@ class History(NamedTuple):
         for key in dict.fromkeys(name.partition(" ")[2] for name in [*records.tables]):
             rows, values = records.take_columns(_NUMBERS + key, 2)
             (others,) = records.take_columns(_OTHERS + key, 1)
-            columns[key] = Column(rows, values, others)
+            columns[key] = KeyColumn(rows, values, others)
         return cls(length, columns)
 
     def of_rows(self, key: str) -> Floats:
@@ -195,8 +195,8 @@ def add_tracks(
     first_s = min((float(track.wall_s[0]) for track in tracks.values() if len(track.wall_s)), default=None)
     if first_s is not None:
         begun = started_s if started_s is not None else first_s
-        Events(tracks, [settings_text(config, begun)], first_line).add_to(records)
+        EventHistory(tracks, [settings_text(config, begun)], first_line).add_to(records)
 
 
-def settings_text(config: dict[str, object], wall_s: float) -> Text:
-    return Text("config", 0, wall_s, json.dumps(config).encode())
+def settings_text(config: dict[str, object], wall_s: float) -> TextEvent:
+    return TextEvent("config", 0, wall_s, json.dumps(config).encode())

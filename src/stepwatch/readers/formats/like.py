@@ -21,10 +21,10 @@ from stepwatch.readers.formats import BOTH, NOTHING, Reader
 from stepwatch.readers.formats.json_rows import first_of_each
 from stepwatch.readers.formats.like_claims import PLAIN, THOUSANDS, Claim, Piece, claims_of, pieces_of, word_before
 from stepwatch.readers.formats.like_readings import (
-    Column,
     Counted,
     Reading,
     Rows,
+    TimeColumn,
     chosen,
     counted,
     counts_down,
@@ -284,13 +284,15 @@ class _Like(LineFormat):
             if 0 < end <= LARGEST_KEPT:
                 super().add_last(records, int(rows.line[0]), end)
             columns = [
-                Column(claim, values, error * claim.scale)
+                TimeColumn(claim, values, error * claim.scale)
                 for (claim, _, error), values in zip(self.times, table[3 + 2 * self.numbers :], strict=True)
             ]
             self._add_times(rows, found, end, columns, records)
         super().finish(first_line, records)
 
-    def _add_times(self, rows: Iterations, found: Counted, end: float, columns: list[Column], records: Records) -> None:
+    def _add_times(
+        self, rows: Iterations, found: Counted, end: float, columns: list[TimeColumn], records: Records
+    ) -> None:
         """The rows with the times of their iterations, and how they were understood."""
         counts_epochs = found.of_epochs
         length = float(np.nanmax([rows.number.max() - rows.number.min() + 1, end]))
@@ -321,7 +323,7 @@ class _Like(LineFormat):
         records.replace_rows(replace(rows, time_s=times).take(timed))
 
     def _understood(
-        self, rows: Iterations, columns: list[Column], place: int | None, reading: Reading, counts_epochs: bool,
+        self, rows: Iterations, columns: list[TimeColumn], place: int | None, reading: Reading, counts_epochs: bool,
         doubtful: bool, records: Records,
     ) -> Understood:  # fmt: skip
         shown = []
@@ -343,7 +345,7 @@ class _Like(LineFormat):
             lines=tuple(shown),
         )  # fmt: skip
 
-    def _implausible(self, rows: Rows, columns: list[Column], counts_epochs: bool) -> Implausible:
+    def _implausible(self, rows: Rows, columns: list[TimeColumn], counts_epochs: bool) -> Implausible:
         example = {"line": self.example[:SHOWN_LETTERS]}
         remedy = Message(
             "give a line with the time of an iteration or the time since the start, or a log with timestamps"

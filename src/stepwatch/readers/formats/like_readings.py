@@ -102,7 +102,7 @@ def through_epochs(rows: Iterations, records: Records, found: Counted) -> tuple[
 # --- the times --------------------------------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
+class TimeColumn(NamedTuple):
     """The times of all lines that stand at one place, in seconds."""
 
     claim: Claim
@@ -167,7 +167,7 @@ class Rows(NamedTuple):
         return np.concatenate(([usual], np.where(gaps > 0, gaps, usual)))
 
 
-def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]:
+def chosen(rows: Rows, columns: Sequence[TimeColumn]) -> tuple[Reading | None, bool]:
     """The reading for which most speaks, None where there is none; and whether another is as good."""
     found = [reading for place, column in enumerate(columns) for reading in _readings(rows, place, column)]
     clock = _clock(rows)
@@ -202,7 +202,7 @@ def chosen(rows: Rows, columns: Sequence[Column]) -> tuple[Reading | None, bool]
     return best, clock is None and differ
 
 
-def times_of(rows: Rows, columns: Sequence[Column], reading: Reading) -> Floats:
+def times_of(rows: Rows, columns: Sequence[TimeColumn], reading: Reading) -> Floats:
     """The time of an iteration in each row; nan where none can be known."""
     if reading.column is None:
         values = rows.stamps
@@ -224,7 +224,7 @@ def times_of(rows: Rows, columns: Sequence[Column], reading: Reading) -> Floats:
     return times
 
 
-def counts_down(rows: Rows, column: Column) -> bool:
+def counts_down(rows: Rows, column: TimeColumn) -> bool:
     """Whether the times are what is left: they hardly ever rise, and fall to less than half."""
     known = np.isfinite(column.values)
     values = column.values[known]
@@ -235,7 +235,7 @@ def counts_down(rows: Rows, column: Column) -> bool:
     return len(changes) >= 5 and float((changes < 0).mean()) >= 0.9 and bool(values[-1] <= 0.5 * values[0])
 
 
-def _readings(rows: Rows, place: int, column: Column) -> Iterator[Reading]:
+def _readings(rows: Rows, place: int, column: TimeColumn) -> Iterator[Reading]:
     """How a column may be understood, whatever the others say."""
     claim = column.claim
     known = np.isfinite(column.values)

@@ -13,7 +13,7 @@ import numpy as np
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import Reader
 from stepwatch.readers.formats.event_files import Scalars
-from stepwatch.readers.formats.history import ROW, TIME, Column, History, add_history, add_tracks, counts_by_steps
+from stepwatch.readers.formats.history import ROW, TIME, History, KeyColumn, add_history, add_tracks, counts_by_steps
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, narrow, take
 from stepwatch.readers.records import Records, pieces, rows_where
@@ -80,8 +80,8 @@ def _history(tracks: Tracks) -> History:
         used[tag] = place
     wall, step, rows = _put_together(grids)
     everywhere, none = narrow(np.arange(len(wall))), rows[0][:0]
-    columns = {TIME: Column(everywhere, wall, none), ROW: Column(everywhere, step, none)}
-    told = {tag: Column(rows[used[tag]], track.value, none) for tag, track in tracks.items() if tag not in columns}
+    columns = {TIME: KeyColumn(everywhere, wall, none), ROW: KeyColumn(everywhere, step, none)}
+    told = {tag: KeyColumn(rows[used[tag]], track.value, none) for tag, track in tracks.items() if tag not in columns}
     return History(len(wall), columns | told)
 
 

@@ -20,7 +20,7 @@ from stepwatch.errors import NoIterations
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import BOTH, CHECKPOINT, Reader
-from stepwatch.readers.formats.event_files import Text, decode, fields
+from stepwatch.readers.formats.event_files import TextEvent, decode, fields
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.tracks import Track, Tracks, keep, take
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records, pieces, rows_of, rows_where
@@ -74,13 +74,13 @@ def finish(first_line: int, records: Records) -> None:
             Message("the event file contains no numbers"),
             Message("copy the whole file if it was cut off, or wait for the first numbers"),
         )
-    Events(found, texts).add_to(records)
+    EventHistory(found, texts).add_to(records)
 
 
-class Events:
+class EventHistory:
     """All that a directory's event files hold, or a tracker's history of a run, in the order of time."""
 
-    def __init__(self, tracks: Tracks, texts: list[Text], first_line: int = 0) -> None:
+    def __init__(self, tracks: Tracks, texts: list[TextEvent], first_line: int = 0) -> None:
         self.first_line = first_line
         self.tracks = tracks
         self.texts = texts

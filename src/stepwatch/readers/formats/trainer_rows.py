@@ -37,7 +37,7 @@ _ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
 _LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
 
 
-class Table:
+class NarrowColumns:
     """Columns of one length, each as narrow as it was kept; indexed as an array with two dimensions would be."""
 
     __slots__ = ("columns",)
@@ -51,12 +51,12 @@ class Table:
     @overload
     def __getitem__(self, place: tuple[Any, int]) -> Any: ...
     @overload
-    def __getitem__(self, place: slice | np.ndarray) -> Table: ...
+    def __getitem__(self, place: slice | np.ndarray) -> NarrowColumns: ...
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, tuple):
             rows, column = place
             return self.columns[column][rows]
-        return Table([column[place] for column in self.columns])
+        return NarrowColumns([column[place] for column in self.columns])
 
 
 class _Process(NamedTuple):
@@ -84,7 +84,7 @@ class TrainerRows:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self.losses = Table(records.take_columns("loss", 4))
+        self.losses = NarrowColumns(records.take_columns("loss", 4))
         self.told = records.take_table("told", 6)
         self.evaluations = records.take_table("eval", 7)
         self.summaries = records.take_table("summary", 6)
@@ -92,7 +92,7 @@ class TrainerRows:
         self.rates = records.take_table("rate", 3)
         facts = {float(f.value) for f in records.events if isinstance(f, Fact) and f.name == "max_iters"}
         self.total = facts | {last for last in np.unique(self.told[:, 2]).tolist() if last > 0}
-        bars = Table(records.take_columns("bar", 5))
+        bars = NarrowColumns(records.take_columns("bar", 5))
         counted = np.isfinite(bars[:, 1] + bars[:, 2])  # no more steps than a training can have
         bars = bars if counted.all() else bars[counted]
         self.bars = self._training_bars(bars)
@@ -216,7 +216,7 @@ class TrainerRows:
 
     # --- which bar, which clock ---
 
-    def _training_bars(self, bars: Table) -> Table:
+    def _training_bars(self, bars: NarrowColumns) -> NarrowColumns:
         """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
         steps = self.summaries[:, 1] * self.summaries[:, 2]
         doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
@@ -248,7 +248,7 @@ class TrainerRows:
                 best = best | {total}
         return bars[np.isin(bars[:, 2], list(best))]
 
-    def _evaluation_bars(self, bars: Table) -> np.ndarray:
+    def _evaluation_bars(self, bars: NarrowColumns) -> np.ndarray:
         """Evaluations whose dictionaries went elsewhere: bars of another length, while that of the training goes on."""
         if not len(self.bars):
             return self.evaluations
@@ -557,7 +557,7 @@ def cards_of(told: Mapping[str, Any]) -> dict[str, int]:
     return {"world_size": cards, "gradient_accumulation_steps": int(micro * cards)}
 
 
-def _totals_at(bars: Table, rows: Ints) -> Floats:
+def _totals_at(bars: NarrowColumns, rows: Ints) -> Floats:
     """The totals of some bars; of one at its end that began while another went on, as an evaluation, of that one."""
     order = np.argsort(bars[:, 2], kind="stable")
     number, last, elapsed = bars[order, 1], bars[order, 2], bars[order, 3]

@@ -16,7 +16,7 @@ import numpy as np
 from stepwatch.readers.formats import Reader
 from stepwatch.readers.formats.history import History, add_history, keep_rows, planned_epochs, settings_text
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.tensorboard import Events
+from stepwatch.readers.formats.tensorboard import EventHistory
 from stepwatch.readers.formats.wandb import CARD, with_settings
 from stepwatch.readers.formats.wandb_records import Decoder, Recorded
 from stepwatch.readers.records import Records
@@ -46,13 +46,13 @@ class Whole(NamedTuple):
         epochs = self.history.epochs()
         if epochs is not None:
             begun = self.found.started_s if self.found.started_s is not None else math.nan
-            events = Events(self.history.tracks(epochs), [settings_text(self.found.config, begun)])
+            events = EventHistory(self.history.tracks(epochs), [settings_text(self.found.config, begun)])
             events.add_epochs(records, planned_epochs(self.found.config))
             records.events += facts_of(self.found)
 
     def facts(self) -> list[Fact]:
         """What the file shows of the run beside what it printed."""
-        return Events({}, [settings_text(self.found.config, 0.0)]).facts() + facts_of(self.found)
+        return EventHistory({}, [settings_text(self.found.config, 0.0)]).facts() + facts_of(self.found)
 
     @property
     def counts_epochs(self) -> bool:

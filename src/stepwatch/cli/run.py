@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from urllib.parse import urlencode
 
 import click
 
-from stepwatch import __version__
 from stepwatch.cli import described, option
 from stepwatch.cli.commands import options_of
 from stepwatch.cli.sampling import cannot_write, interval_option, keep_as_parquet, name_unseen, open_sampler
@@ -175,7 +175,7 @@ def _write_environment(directory: str, words: Sequence[str]) -> None:
     facts = {
         "command": without_secrets(words),
         "started_s": round(time.time(), 3),
-        "stepwatch": __version__,
+        "stepwatch": version("stepwatch"),
         "versions": versions_of(words[0]),
         "system": platform.platform(),
         "processors": os.cpu_count(),

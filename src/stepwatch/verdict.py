@@ -460,9 +460,11 @@ def overhead(evidence: Evidence) -> Verdict | None:
     if a.phases.evaluations == a.phases.first_evaluates and a.costs.how.get("compile_s") == NOT_SEPARABLE:
         between = parts["checkpoint"]  # the only evaluation may as well be compilation
     wall_s, cycle_s = a.goodput.wall_s, a.goodput.wall_s
-    interval, in_epochs = a.phases.eval_interval or math.inf, a.run.traits.levers.other_units
-    if a.phases.evaluations == 1 and a.goodput.iterations < interval and not in_epochs:  # lines pasted from around it
-        cycle_s = between + interval * a.costs.step_s.mid
+    covered = a.phases.evaluations * (a.phases.eval_interval or math.inf)
+    in_epochs = a.run.traits.levers.other_units
+    excerpt = a.phases.first is None or not a.forecast.done
+    if excerpt and a.goodput.iterations < covered and not in_epochs:  # more of its evaluations than of its steps
+        cycle_s = between + covered * a.costs.step_s.mid
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
     facts: dict[str, Any] = {"step": a.costs.step_s.mid}
     best = evidence.advised()
@@ -540,7 +542,11 @@ def healthy(evidence: Evidence) -> Verdict | None:
         )
     elif (alone or saving) and not a.run.evaluations:
         text = Message("A normal iteration takes {step:time}. The slow ones look like evaluations.")
-        if a.phases.eval_interval is not None:
+        if len(spikes) == 1:
+            text = Message(
+                "A normal iteration takes {step:time}. Iteration {at:n} took {slow:time}: it looks like an evaluation, whose line stands above these."
+            )
+        elif a.phases.eval_interval is not None:
             text = Message(
                 "A normal iteration takes {step:time}. The slow ones come every {interval:n} iterations, as evaluations do; this is not a fault."
             )

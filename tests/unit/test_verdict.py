@@ -424,26 +424,53 @@ def test_a_first_iteration_that_may_be_compilation_is_no_evaluation() -> None:
 # --- the edges --------------------------------------------------------------------------------------------------
 
 
-def around_an_evaluation(*settings: str) -> Verdict:
-    """Four lines as people paste them. The evaluation and its checkpoint take as long as 33 iterations."""
-    (run,) = read(
-        from_text(
-            "iter 900: loss 6.2, time 168.00ms, mfu 11.25%\nstep 1000: train loss 6.3, val loss 6.2\n"
-            "saving checkpoint to out\niter 1000: loss 6.2, time 5700.00ms, mfu 10.16%\n"
-        )
-    )
+CUT = """\
+iter 1000: loss 6.2, time 5700.00ms, mfu 9.10%
+iter 1100: loss 6.1, time 168.00ms, mfu 9.32%
+iter 1200: loss 6.0, time 169.00ms, mfu 9.59%
+iter 1300: loss 5.9, time 168.00ms, mfu 9.76%
+iter 1400: loss 5.8, time 170.00ms, mfu 9.98%
+step 1500: train loss 5.7, val loss 5.6
+saving checkpoint to out
+iter 1500: loss 5.7, time 5800.00ms, mfu 9.02%
+"""
+"""As people paste it: the line of the first evaluation was left out."""
+
+
+def of_excerpt(begin: int, end: int, *settings: str) -> Verdict:
+    (run,) = read(from_text("".join(CUT.splitlines(keepends=True)[begin:end])))
     return judge(Known(settings=settings).analyse(run))
 
 
 def test_lines_around_one_evaluation_do_not_show_how_often_there_is_one() -> None:
-    said = around_an_evaluation()
+    said = of_excerpt(4, 8)
     assert said.status is Status.HEALTHY
-    assert "Iteration 1,000 took 5.70 s: this includes an evaluation and a checkpoint" in say(said.text, "en")
+    assert "Iteration 1,500 took 5.80 s: this includes an evaluation and a checkpoint" in say(said.text, "en")
 
 
-@pytest.mark.parametrize(("interval", "status"), [(500, Status.HEALTHY), (200, Status.OVERHEAD)])
+@pytest.mark.parametrize(("interval", "status"), [(500, Status.HEALTHY), (250, Status.OVERHEAD)])
 def test_a_stated_interval_does(interval: int, status: Status) -> None:
-    assert around_an_evaluation(f"eval_interval={interval}").status is status
+    """An evaluation takes as long as 34 iterations."""
+    assert of_excerpt(4, 8, f"eval_interval={interval}").status is status
+
+
+def test_an_excerpt_that_begins_at_an_evaluation_has_no_stall() -> None:
+    """And two evaluations at its ends are one for each interval."""
+    assert of_excerpt(0, 8).status is Status.HEALTHY
+    said = of_excerpt(0, 5)
+    assert said.status is Status.HEALTHY
+    assert "Iteration 1,000 took 5.70 s: it looks like an evaluation" in say(said.text, "en")
+    assert of_excerpt(0, 5, "eval_interval=300").status is Status.STALLING  # then it is none
+
+
+@pytest.mark.parametrize("length", [4, 12, 50, 60])
+@pytest.mark.parametrize("begin", range(-2, 4))
+def test_no_excerpt_of_a_healthy_run_raises_an_alarm(begin: int, length: int) -> None:
+    """Cut out around an evaluation; evaluations take 6 % of the time."""
+    lines = a_log(Truth(step_s=0.1, eval_interval=500, eval_s=3.0, compile_s=5.0, noise=0.005)).splitlines(True)
+    begin += next(place for place, line in enumerate(lines) if line.startswith("step 500"))
+    (said,) = verdicts("".join(lines[begin : begin + length]))
+    assert said.status in (Status.HEALTHY, Status.UNKNOWN), say(said.text, "en")
 
 
 def test_the_end_of_an_epoch_shows_how_often_there_is_an_evaluation() -> None:
@@ -483,6 +510,15 @@ def test_overhead_counts_from_a_tenth_on(share: float, status: Status) -> None:
     compile_s = 5000 * 0.1 * share / (1 - share)
     text = a_log(Truth(**steps, eval_interval=2500, eval_s=0.5, compile_s=compile_s))  # type: ignore[arg-type]
     assert verdicts(text)[0].status is status
+
+
+def test_a_run_that_has_begun_is_not_judged_by_one_evaluation_more_than_intervals() -> None:
+    """At 0 and 500 in 520 iterations; in the long run they take 7 % of the time."""
+    truth = Truth(step_s=0.1, eval_interval=500, eval_s=4.0, compile_s=1.0, saves=Saves.NEVER, max_iters=5000)
+    begun = a_log(truth).partition("iter 520:")[0]
+    (run,) = read(from_text(begun))
+    assert Known().analyse(run).goodput.parts_s["eval"] > 0.12 * Known().analyse(run).goodput.wall_s
+    assert verdicts(begun)[0].status is Status.HEALTHY
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,9 @@ def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, 
     numbers = numbers_of(run.evaluations)
     numbers = numbers[numbers > 1]  # 0 or 1 is off the grid
     if len(numbers) == 1:
-        return int(numbers[0]), True
+        at, begin = int(numbers[0]), int(run.iterations.number[0])
+        grid = at - begin  # where the row before it, one interval earlier, was cut from its line
+        return (grid if _is_cut_off(run, phases, spikes) and grid > 0 and at % grid == 0 else at), True
     if len(numbers):
         # Many trainers evaluate once more at the last iteration, whatever its number.
         gaps = np.diff(numbers)
@@ -376,11 +378,27 @@ def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, 
     return None if is_ddp else period, True
 
 
+def _is_cut_off(run: Run, phases: Phases, spikes: Mask) -> bool:
+    """Whether an excerpt begins with what looks like a stall: the line of its evaluation may stand above."""
+    if not spikes[0] or phases.baseline is None or phases.first is not None or run.span is not None or run.has_header:
+        return False
+    ratio = float(phases.baseline.ratio(run.iterations, slice(0, 1))[0])
+    return "eval" in run.holds and ratio > _stall_ratio(phases.baseline)
+
+
+def _stall_ratio(baseline: Baseline) -> float:
+    return max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
+
+
 def _mark_silent_evaluations(run: Run, phases: Phases, spikes: Mask, interval: int | None, inferred: bool) -> bool:
     """Slow rows on the grid of evaluations that no line mentions; whether there is one."""
     setting, baseline = run.settings.get("eval_interval"), phases.baseline
-    if baseline is None or not interval or "eval" not in run.holds:
+    if baseline is None or "eval" not in run.holds:
         return False
+    if not interval and _is_cut_off(run, phases, spikes):
+        phases.phase[0], phases.certainty[0] = Phase.EVAL, _GUESSED
+    if not interval:
+        return bool(phases.phase[0])
     if run.evaluations and setting is not None and setting.origin is Origin.USER:
         return False  # a question about what is to come
     rows = np.flatnonzero(spikes)
@@ -434,7 +452,7 @@ def _with_stalls(run: Run, phases: Phases, baseline: Baseline, spikes: Mask) -> 
         if median(beyond(np.flatnonzero(period.rows))) > STALL_RATIO - 1
     ]
     slow = spikes.copy()
-    slow[slow] = baseline.ratio(run.iterations, spikes) > max(STALL_RATIO, math.exp(STALL_NOISES * baseline.noise))
+    slow[slow] = baseline.ratio(run.iterations, spikes) > _stall_ratio(baseline)
     for period in periods:
         slow |= period.rows
     phases.phase[slow] = Phase.STALL

@@ -147,10 +147,13 @@ def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
     run = advised.before
     share = (run.eval_s.mid + run.checkpoint_s.mid) / run.total_s.mid if run.total_s.mid > 0 else 0.0
     why = Message(
-        "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it.",
-        {"share": share},
+        "Evaluations and checkpoints take {share:pct} of the run; no change found saves at least a minute and 1 % of it."
     )
-    return said, why
+    if a is not None and a.forecast.max_iters is None:
+        why = Message(
+            "Evaluations and checkpoints take {share:pct} of the time in this log; no change found saves at least a minute and 1 % of it."
+        )
+    return said, why._replace(params={"share": share})
 
 
 def changes(advised: AdviceList, *, pressing: bool = False) -> Iterator[doc.Section]:

@@ -13,6 +13,7 @@ from stepwatch import i18n
 from stepwatch.advice import AdviceList, advice_on_log, advice_on_plan
 from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import analyse
+from stepwatch.answers.from_logs import Known
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, say
@@ -84,6 +85,15 @@ def test_nothing_worth_changing_is_said_with_the_reason() -> None:
         assert "no change found saves" in form(AdviceReport(advice=NOTHING))
         assert "no change found saves" not in form(AdviceReport(advice=LONG_LOG))
     assert 0 <= why.params["share"] < 1
+
+
+def test_a_share_of_lines_without_an_end_is_not_one_of_the_run() -> None:
+    lines = "".join(f"iter {n}: loss 3.0, time 100.00ms, mfu 9.00%\n" for n in range(100, 110))
+    text = f"step 100: train loss 3.1, val loss 3.1\n{lines.replace('time 100.00', 'time 900.00', 1)}"
+    (run,) = read(from_text(text))
+    for settings, of in (((), "of the time in this log"), (("max_iters=110",), "of the run")):
+        a = Known(settings=settings).analyse(run)
+        assert of in " ".join(say(each, "en") for each in sentences.nothing(advice_on_log(a)))
 
 
 def test_a_log_that_shows_too_little_is_said_to() -> None:

@@ -253,7 +253,8 @@ def find_throughput(
     real = (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)
     least = None
     if run.traits.mfu_of_a100 and flops is None and costs.step_measured and real.any():
-        least = max(float(printed[real].max()), 0.0) * A100_FLOPS or None
+        slowest = step / costs.step_s.high  # the earlier steps behind the average may have been a little faster
+        least = max(float(printed[real].max()), 0.0) * A100_FLOPS * slowest or None
     peak = dtype = limit = None
     if gpu is not None:
         stated = run.settings.text("dtype")

@@ -1,4 +1,4 @@
-"""From records to runs: one Run per process start, excerpts put in order, repeats dropped."""
+"""From records to runs: one Run per process start, excerpts in order, repeats dropped."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from stepwatch.units import HOUR_S
 if TYPE_CHECKING:
     from stepwatch.run.more import Rank
 
-_ROWS_ALIKE = 5  # of a piece that is a copy, or a run of its own
+_ROWS_ALIKE = 5  # rows compared to recognize a copy, or a separate run
 
 
 def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
-    """Divides what was read into runs. A text without iterations gives at most one, empty run."""
+    """Divides the records into runs. A text without iterations results in at most one run, which is empty."""
     records.admit()
     iterations = records.iterations()
     kinds = records.by_kind()
@@ -71,7 +71,7 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
             outside=strange,
             outside_count=outside[i + 1] - outside[i],
         )
-        # Beside the rows and events, which were admitted, are only what facts say and what the format adds.
+        # Rows and events are already checked; what remains is what facts say and what the format adds.
         runs.append(_admitted(run) if own.facts or reader.complete is not None else run)
     return tuple(runs)
 
@@ -80,23 +80,23 @@ def assemble(records: Records, reader: Reader, source: str) -> tuple[Run, ...]:
 
 
 def starts_of_runs(iterations: Iterations, kinds: Kinds) -> list[float]:
-    """The lines at which a new process starts: a header, a -100 % line, or the first number again."""
+    """The lines at which a new process starts: at a header, a -100 % line, or when the first number comes again."""
     if not len(iterations):
         return [0.0]
     headers = [fact for fact in kinds.facts if fact.header]
     starts = _header_starts(iterations, headers) if headers else set()
     rows = _sentinel_rows(iterations) if (iterations.reported_mfu[1:] == SENTINEL_MFU).any() else set()
-    if (iterations.number[1:] <= iterations.number[:-1]).any():  # else no number comes again
+    if (iterations.number[1:] <= iterations.number[:-1]).any():  # else no number is repeated
         rows |= _begun_again(iterations) | _other_excerpts(iterations)
         seen: set[float] = set()
         for row in np.flatnonzero(iterations.number == 0).tolist():
             time = float(iterations.time_s[row])
-            if seen and time not in seen and iterations.number[row - 1] > 0:  # no iteration 0 before it had this time
+            if seen and time not in seen and iterations.number[row - 1] > 0:  # no earlier iteration 0 had this time
                 rows.add(row)
             seen.add(time)
     for row in rows:
-        # The line of the row, or of the header or the evaluation just above that belongs to it: an evaluation before
-        # the header, or before an error, was the last of the process before.
+        # The run starts at the line of the row, or at the header or evaluation just above that belongs to it. An
+        # evaluation above the header, or above an error, was the last one of the previous process.
         line, above, number = int(iterations.line[row]), int(iterations.line[row - 1]), int(iterations.number[row])
         between = kinds.between(math.nextafter(above, math.inf), line)
         failed = max((fault.line for fault in between.faults), default=above)
@@ -108,7 +108,7 @@ def starts_of_runs(iterations: Iterations, kinds: Kinds) -> list[float]:
 
 
 def _header_starts(iterations: Iterations, headers: Sequence[Fact]) -> set[float]:
-    """The first header line after iterations, where iterations follow it (ranks flush their headers at exit)."""
+    """The first header line after iterations, if more iterations follow it (ranks flush their headers at exit)."""
     rows_before = rows_from(iterations.line, [event.line for event in headers]).tolist()
     starts: dict[int, float] = {}
     said: set[tuple[str, object]] = set()
@@ -122,13 +122,13 @@ def _header_starts(iterations: Iterations, headers: Sequence[Fact]) -> set[float
 
 
 def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
-    """Those of the rows that stand in the log before, as most that follow on them do: a run that was pasted twice."""
+    """The rows that appeared earlier in the log, as did most of the rows after them: a run that was pasted twice."""
     if not len(rows):
         return set()
     lengths = np.minimum(np.append(rows[1:], len(iterations)) - rows, _ROWS_ALIKE)
     begins = np.cumsum(lengths) - lengths
-    asked = np.arange(lengths.sum()) - repeated(begins - rows, lengths)  # each of the rows and some behind it
-    # For each of these the first of all rows with its number, time and loss.
+    asked = np.arange(lengths.sum()) - repeated(begins - rows, lengths)  # each of the rows and some that follow
+    # For each of these, the first of all rows with the same number, time and loss.
     number, time, loss = iterations.number, iterations.time_s, _comparable(iterations.loss)
     alike = np.flatnonzero(np.isin(number, number[asked]) & np.isin(time, time[asked]))
     order = alike[np.lexsort((alike, loss[alike], time[alike], number[alike]))]
@@ -143,11 +143,11 @@ def _repeats(iterations: Iterations, rows: Ints) -> set[int]:
 
 
 def _comparable(loss: Floats) -> Floats:
-    return np.where(np.isnan(loss), -1.0, loss)  # nan is equal to nothing
+    return np.where(np.isnan(loss), -1.0, loss)  # nan is not equal to itself
 
 
 def _goes_on(iterations: Iterations, row: int) -> bool:
-    """Whether the row follows on the one before as in the same process: then a known header is that of a late rank."""
+    """Whether the row continues the previous one in the same process. Then a repeated header is from a late rank."""
     mfu, before = iterations.reported_mfu[row], iterations.reported_mfu[row - 1]
     grows = iterations.number[row] > iterations.number[row - 1]
     return bool(grows and not np.isnan(mfu) and (mfu != SENTINEL_MFU or before == SENTINEL_MFU))
@@ -172,13 +172,13 @@ def _sentinel_rows(iterations: Iterations) -> set[int]:
 
 
 def _begun_again(iterations: Iterations) -> set[int]:
-    """Where the log comes back to the number that it began with, and goes on over known ones with other times."""
+    """Rows at which the log returns to its first number and repeats known numbers with other times."""
     number = iterations.number
     again = np.flatnonzero((number[1:] == number[0]) & (number[:-1] > number[0])) + 1
     if not len(again):
         return set()
     _, first, which = np.unique(number, return_index=True, return_inverse=True)
-    new = first[which]  # for each row the first with its number
+    new = first[which]  # for each row, the first row with its number
     starts = set()
     for row in set(again.tolist()) - _repeats(iterations, again):
         rises = (np.diff(number[row : row + _ROWS_ALIKE]) > 0).all()
@@ -188,7 +188,7 @@ def _begun_again(iterations: Iterations) -> set[int]:
 
 
 def _other_excerpts(iterations: Iterations) -> set[int]:
-    """Where the numbers go back, and go on in other steps and with other times: an excerpt of another run."""
+    """Rows at which the numbers go back, then continue with another distance and other times: another run's excerpt."""
     number, time_s = iterations.number, iterations.time_s
     starts = set()
     for row in (np.flatnonzero(number[1:] <= number[:-1]) + 1).tolist():
@@ -198,7 +198,7 @@ def _other_excerpts(iterations: Iterations) -> set[int]:
             continue
         ends = [(float(time_s[part].min()), float(time_s[part].max())) for part in (before, after)]
         apart = max(ends[0][0] / ends[1][1], ends[1][0] / ends[0][1])
-        if apart > 1.5 and np.median(steps[0]) != np.median(steps[1]):  # no step varies so much from line to line
+        if apart > 1.5 and np.median(steps[0]) != np.median(steps[1]):  # no training varies that much between lines
             starts.add(row)
     return starts
 
@@ -211,7 +211,7 @@ def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
 
 
 def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> Run:
-    # What follows the last iteration is of another program (sample.py) or of ranks that flush at exit.
+    # What follows the last iteration is from another program (sample.py), or from ranks that flush at exit.
     first = int(iterations.line.min()) if len(iterations) else math.inf
     last = int(iterations.line.max()) if len(iterations) else math.inf
     facts = [fact for fact in kinds.facts if fact.line <= last]
@@ -230,7 +230,7 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
     if not isinstance(evaluations, EventColumns):
         evaluations = tuple(evaluations)
     at = column_of(evaluations, "at")
-    if not bool((at[1:] > at[:-1]).all()):  # each once, by rising number: ranks and excerpts repeat them
+    if not bool((at[1:] > at[:-1]).all()):  # keep each once, by rising number: ranks and excerpts repeat them
         evaluations = _taken(evaluations, np.unique(at, return_index=True)[1])
     saved, plain = named.get("decayed"), named.get("non_decayed")
     if isinstance(saved, float):
@@ -249,7 +249,7 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
         iterations=in_order,
         evaluations=evaluations,
         checkpoints=_checkpoints(kinds, iterations) if kinds.checkpoints else (),
-        faults=tuple(  # some are parts of a line
+        faults=tuple(  # some have a fraction: they are parts of a line
             fault._replace(line=int(fault.line)) for fault in kinds.faults if fault.line < over
         ),
         settings=_settings(facts, ranks, iterations),
@@ -276,7 +276,7 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
 
 
 def _admitted(run: Run) -> Run:
-    """With what stands beside the rows only where a training can have it."""
+    """The run without impossible values in the fields other than rows and events."""
     covers, patience = within(bounds.ITERATION, run.first_covers), within(bounds.ITERATION, run.patience)
     inside, span = run.inside, run.span
     if span is not None and not (list(span) == sorted(span) and all(map(bounds.CLOCK_S.holds, span))):
@@ -302,21 +302,21 @@ def _admitted(run: Run) -> Run:
 
 
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
-    """Rows by rising number, each once, with a clock that goes on: excerpts repeat and re-order lines, ranks too."""
+    """Rows by rising number, each once, with a continuous clock: excerpts and ranks repeat and reorder lines."""
     untimed = rows_where(lambda time_s: ~np.isfinite(time_s), iterations.time_s)
-    if 0 < len(untimed) < len(iterations):  # where none has a time, the reader is to know of them
+    if 0 < len(untimed) < len(iterations):  # if no row has a time, the caller must see them
         iterations = iterations.take(np.isfinite(iterations.time_s))
     reordered = bool((iterations.number[1:] < iterations.number[:-1]).any())
     if (iterations.number[1:] <= iterations.number[:-1]).any():
         order = np.argsort(iterations.number, kind="stable")
         iterations = iterations.take(order[np.diff(iterations.number[order], prepend=-np.inf) > 0])
-    if iterations.stamp_s.strides != (0,):  # unknown throughout
+    if iterations.stamp_s.strides != (0,):  # unknown in all rows
         iterations = replace(iterations, stamp_s=through_midnight(iterations.stamp_s))
     return iterations, reordered
 
 
 def _checkpoints(kinds: Kinds, iterations: Iterations) -> Sequence[Checkpoint]:
-    """Saves with their iteration: the evaluation just above where no iteration line stands between."""
+    """Saves with their iteration. One without takes that of the evaluation above if no iteration line is between."""
     saves = kinds.checkpoints
     lines, at = column_of(saves, "line"), column_of(saves, "at").copy()
     evaluated = column_of(kinds.evaluations, "line")
@@ -333,7 +333,7 @@ def _checkpoints(kinds: Kinds, iterations: Iterations) -> Sequence[Checkpoint]:
         saves = tuple(save if save.at == place else save._replace(at=place) for save, place in placed)
     if bool((at[1:] > at[:-1]).all()) and not np.isnan(at[0]):
         return saves
-    # Once by their iteration, those without one by their line.
+    # Keep one per iteration; those without an iteration, one per line.
     _, first = np.unique(np.where(np.isnan(at), -1.0 - lines, at), return_index=True)
     return _taken(saves, np.sort(first))
 
@@ -343,7 +343,7 @@ def _taken(events: Sequence[OneKind], rows: Ints) -> Sequence[OneKind]:
 
 
 def _ranks(kinds: Kinds) -> int:
-    """How many processes printed the header: each rank says it once. A header after a crash starts the count again."""
+    """How many processes printed the header: each rank does once. A header after a crash starts the count again."""
     counts, crashed = {"tokens_per_iter": 0, "n_params": 0}, False
     events: list[Event] = [*kinds.facts, *kinds.faults]
     for event in sorted(events, key=LINE_OF):
@@ -357,7 +357,7 @@ def _ranks(kinds: Kinds) -> int:
 
 
 def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Settings:
-    """What the log says of its settings; a later line wins, as in nanoGPT's configurator."""
+    """The settings stated in the log; a later line overrides an earlier one, as in nanoGPT's configurator."""
     values: dict[str, Value] = {}
     for fact in facts:
         if fact.name in KINDS:
@@ -373,10 +373,10 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
     if ranks > 1 and "world_size" not in values:
         inferred["world_size"] = ranks
     usual = usual_distance(iterations.number)
-    if values.get("log_interval", usual) != usual is not None:  # a config may be of another log
+    if values.get("log_interval", usual) != usual is not None:  # a config may belong to another log
         inferred["log_interval"] = usual
     elif "log_interval" not in values and len(iterations) > 1:
-        # The usual distance between logged iterations; the start of a long log shows it as well as all of it.
+        # The usual distance between logged iterations; the start of a long log is enough.
         gaps = Counter(np.diff(np.sort(iterations.number[:5000])).tolist())
         gaps.pop(0, None)
         if gaps:
@@ -388,7 +388,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
 
 
 def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ...]:
-    """The runs, those of other ranks joined to the one of the lowest; `by_name` says that they surely belong."""
+    """Joins the runs of other ranks to that of the lowest rank; with `by_name`, they are known to belong together."""
     ranked = [run for run in runs if run.span is not None and run.rank is not None and _size(run) > 1]
     lowest = min((run.rank for run in ranked if run.rank is not None), default=None)
     leaders = [run for run in ranked if run.rank == lowest]
@@ -398,14 +398,14 @@ def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ..
     joined: set[int] = set()
     for number in sorted({run.rank for run in ranked if run.rank is not None} - {lowest}):
         mine = [run for run in ranked if run.rank == number]
-        # The same start of both where there are as many, else the nearest.
+        # Pair runs in order if there are equally many, else take the nearest start.
         same = len(mine) == len(leaders)
         nearest = leaders if same else [min(leaders, key=lambda leader: _apart_s(run, leader)) for run in mine]
         for run, leader in zip(mine, nearest, strict=True):
-            # Ranks start together; an hour apart where clocks were never set alike.
+            # Ranks start together; up to an hour apart if their clocks were never synchronized.
             if _size(run) != _size(leader) or not (by_name or _apart_s(run, leader) <= HOUR_S):
                 continue
-            for rank in _own_rank(run):  # it belongs to these, now or already: a file may have been handed in twice
+            for rank in _own_rank(run):  # joined now or before: a file may have been given twice
                 if ranks[id(leader)].setdefault(rank.rank, rank).started_s == rank.started_s:
                     joined.add(id(run))
     return tuple(_with_ranks(run, ranks.get(id(run), {})) for run in runs if id(run) not in joined)
@@ -422,7 +422,7 @@ def _apart_s(run: Run, other: Run) -> float:
 
 
 def _own_rank(run: Run) -> tuple[Rank, ...]:
-    """The steps of the run as those of one rank; none where nothing shows which."""
+    """The steps of the run as those of one rank; empty if the rank is unknown."""
     if run.rank is None or run.span is None:
         return ()
     rows = run.iterations

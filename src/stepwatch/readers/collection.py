@@ -22,15 +22,15 @@ from stepwatch.sources.contents import SUFFIXES, samples_of
 from stepwatch.sources.directories import event_files, mlflow_files, places_below, wandb_files
 
 MOST_FILES = 20_000
-_NAMED_FAILURES = 10  # of the files in a directory that cannot be read; the others are only counted
+_NAMED_FAILURES = 10  # of unreadable files in a directory; the others are only counted
 # Text that may quote a log without being one.
 SOURCE_CODE = Pattern(r"\.(?:py|c|h|cu|cpp|js|ts|css|html|svg|toml|lock)")
-# Of files with these endings, of which there may be many large ones, only the beginning is looked at.
+# There may be many large files with these endings: only their beginning is read.
 BINARY = Pattern(
     r"\.(?:pyc|so|pt|pth|ckpt|bin|safetensors|npy|npz|pkl|parquet|arrow|png|jpg|jpeg|gif|pdf|zip|tar|whl|mp4|wav|model|db"
     r"|sqlite|h5|onnx)"
 )
-# What lines of every trainer have, and most other text has not: quicker to look for than all that they have.
+# Lines of every trainer match, most other text does not: quicker than asking every reader.
 _NUMBERED = Pattern(rb"(?i)(?:iter|step|epoch|batch|loss)[a-z_]{0,12}\W{0,8}\d|\d/\d+ \[|\d ?(?:it/s|s/it|ms)\b")
 
 Sniff = Callable[[bytes], float]
@@ -48,12 +48,12 @@ class Collection(NamedTuple):
 
     runs: tuple[Run, ...]
     passed_over: int
-    """Files that are no log."""
+    """Files that are not logs."""
     failed: tuple[Failure, ...]
     more: bool
-    """There were too many files to look at all of them."""
+    """There were too many files to check them all."""
     gaps: tuple[tuple[str, int], ...] = ()
-    """Logs of which a piece is missing, and how many iterations with it."""
+    """Logs with a missing piece, and how many iterations are missing."""
 
 
 def notices_of(found: Collection) -> Iterator[Notice]:
@@ -71,7 +71,7 @@ def notices_of(found: Collection) -> Iterator[Notice]:
 
 
 def runs_in(path: str, wanted: Wanted) -> Collection:
-    """Raises NoIterations where nothing in the directory is a log, or the one error that there was."""
+    """Raises NoIterations if nothing in the directory is a log, or the error itself if there was only one."""
     search = _Search(path, wanted)
     found: list[Run] = []
     gaps = []
@@ -99,7 +99,7 @@ def runs_in(path: str, wanted: Wanted) -> Collection:
 
 
 def _in_order(runs: Sequence[Run]) -> list[Run]:
-    """By place; in one directory, runs that go on from others by the iterations, then by the clock."""
+    """Sorts by directory; within one, runs that continue others by iteration, then by clock."""
     spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for run in runs:
         if len(run.iterations):
@@ -122,7 +122,7 @@ def _in_order(runs: Sequence[Run]) -> list[Run]:
 
 @dataclass(slots=True)
 class _Search:
-    """Looks through a directory, and keeps count of what is no log and what could not be read."""
+    """Searches a directory, counts the files that are not logs, and collects failures."""
 
     top: str
     wanted: Wanted
@@ -151,9 +151,9 @@ class _Search:
                     self.more = True
                     return
                 paths = [(name, os.path.join(place, file)) for name, file in members]
-                are_logs: list[bool | None] = []  # None where it cannot be read
+                are_logs: list[bool | None] = []  # None if unreadable
                 for _, file in paths:
-                    if not os.path.isfile(file):  # a pipe that nobody writes to would be waited for
+                    if not os.path.isfile(file):  # reading a pipe that nobody writes to would block
                         self.passed_over += 1
                         are_logs.append(None)
                         continue
@@ -163,7 +163,7 @@ class _Search:
                         why = unreadable(file, error) if isinstance(error, OSError) else error
                         self.failed.append(Failure(self.name(file), why))
                         are_logs.append(None)
-                if any(are_logs):  # a piece that shows no iteration, such as an empty one, belongs to them
+                if any(are_logs):  # a piece without iterations, such as an empty one, belongs to the log
                     readable = [found for found, is_log in zip(paths, are_logs, strict=True) if is_log is not None]
                     yield from joined_pieces(readable, self.wanted)
                 else:
@@ -176,10 +176,10 @@ def sniffs_of(wanted: Wanted) -> list[Sniff]:
 
 
 def looks_like_log(path: str, sniffs: Sequence[Sniff]) -> bool:
-    """By its beginning, and by some places further on: headers may be longer than any beginning."""
+    """Checks the beginning and some places further on: a header may be longer than any fixed beginning."""
     stem, ending = os.path.splitext(path)
     ending = (os.path.splitext(stem)[1] if ending in SUFFIXES else ending).lower()
-    # The kernel's own files have no size, and some of them are waited for without end.
+    # The kernel's own files have no size, and reading some of them blocks forever.
     if SOURCE_CODE.fullmatch(ending) or not os.path.getsize(path):
         return False
     for number, sample in enumerate(samples_of(path, 1 << 16)):

@@ -1,7 +1,7 @@
-"""Reading a log that still grows: piece by piece into the run that is going on, in bounded memory.
+"""Reads a log that is still growing, piece by piece, into the current run, with bounded memory.
 
-The same readers and the same rules for what a run is as for a whole log; only what has been read is kept in Records
-that are tidied, so that neither chatter nor length makes them grow.
+The readers, and the rules for what is a run, are the same as for a whole log. Only Records are kept, and they are
+trimmed, so that neither chatter nor a long log makes them grow.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from stepwatch.sources import Source
 
 MOST_PAST_RUNS = 8
 RECENT_BYTES = 1 << 20
-"""Of a log whose rows are made of several lines so much is kept as text, up to twice as much."""
-MOST_SINCE_CUT = 8  # times as much is read before older lines are let go
-LEAST_ALIKE = 100  # rows by which the lines that are kept show that those before them are not needed
-MOST_ALIKE = 256  # facts of one name, faults: more than any header has, a bound for what repeats without end
+"""If rows are made of several lines, this much text is kept, up to twice as much."""
+MOST_SINCE_CUT = 8  # times RECENT_BYTES are read before older lines are dropped
+LEAST_ALIKE = 100  # rows that must agree before older lines may be dropped
+MOST_ALIKE = 256  # facts of one name, or faults: more than any header has, a bound for endless repeats
 
 
 class LiveReader:
-    """The run that is going on, and the ones before it in the same log."""
+    """The current run, and the earlier ones in the same log."""
 
     def __init__(self, name: str, format_name: str | None = None) -> None:
         self.name = name
         self.past: list[Run] = []
         self.ended = 0
-        """How many runs are over, more than are kept."""
+        """The number of finished runs, including those that are no longer kept."""
         self._reader: Reader | None = reader_of(format_name) if format_name is not None else None
         self._undetected = b""
         self._may_have_crashed = False
@@ -52,23 +52,23 @@ class LiveReader:
         self._is_plain = True
         self._last_line = -1
         self._recent = b""
-        """The last lines of a log whose rows are made of several lines, from the line with this number on."""
+        """The last lines of a log whose rows are made of several lines, starting at line `_recent_line`."""
         self._recent_line = 0
         self._since_cut = 0
         self._older: _Older | None = None
         self._before: Iterations | None = None
-        """The rows when lines were last to be let go: if they are others now, later lines change older rows."""
+        """The rows when dropping lines was last tried: if they have changed since, later lines change older rows."""
 
-    @np.errstate(all="ignore")  # as reading.parse()
+    @np.errstate(all="ignore")  # as in reading._parsed()
     def feed(self, text: bytes) -> None:
-        """Whole lines, as they come."""
+        """Takes whole lines as they arrive."""
         if self._reader is None:
-            recent = self._undetected[-(1 << 13) :] + text  # with lines in which an iteration may have begun
+            recent = self._undetected[-(1 << 13) :] + text  # includes lines in which an iteration may have begun
             self._may_have_crashed |= any(letters in text for letters in FAULT_LETTERS)
             text = self._undetected + text
-            # What came before was looked at when it came: chatter of any length costs what is new in it.
+            # Earlier text was searched when it arrived: long chatter costs only as much as its new part.
             name = detect(Source(self.name, recent)) and detect(Source(self.name, text))
-            if name is None:  # kept until it is clear what it is, in bounded memory
+            if name is None:  # keep the text until the format is clear, in bounded memory
                 cut = text.find(b"\n", len(text) - SNIFFED_BYTES) + 1 if len(text) > SNIFFED_BYTES else 0
                 self._line += text.count(b"\n", 0, cut)
                 self._undetected = text[cut:]
@@ -89,7 +89,7 @@ class LiveReader:
 
     @np.errstate(all="ignore")
     def run(self) -> Run | None:
-        """The run that is going on, or None before its header; one that crashed before it is a run too."""
+        """The current run, or None before its header; a run that crashed before its header counts too."""
         if self._reader is None:
             if not self._may_have_crashed:
                 return None
@@ -120,19 +120,19 @@ class LiveReader:
             *others, run = runs
             over = [each for each in others if len(each.iterations)]
             self.past, self.ended = [*past, *over][-MOST_PAST_RUNS:], ended + len(over)
-            if self._since_cut > MOST_SINCE_CUT * RECENT_BYTES:  # many lines may make few rows
+            if self._since_cut > MOST_SINCE_CUT * RECENT_BYTES:  # few rows may come from many lines
                 self._let_go(run, np.ones(len(run.iterations), bool), set())
         self._last_line = int(run.iterations.line.max(initial=-1))
         return run if len(run.iterations) or run.has_header or run.faults else None
 
     def _finished(self, reader: Reader) -> Records:
-        """What was read as if no line came any more: a reader finishes but once, and here lines may follow."""
+        """A finished copy of the records, as if no more lines came: records can be finished only once."""
         finished = self._records.copy()
         reader.finish(self._line, finished)
         return finished
 
     def _plain_run(self, reader: Reader) -> Run:
-        """Of rows that are what their lines say: they are divided into runs, and let go, as they come."""
+        """The run if finishing changes no rows: then rows are divided into runs, and dropped, as they come."""
         records = self._records
         records.admit()
         self._unread += len(records.unread_lines)
@@ -149,7 +149,7 @@ class LiveReader:
 
     @property
     def begins_anew(self) -> bool:
-        """A header stands after the last iteration and the last fault: a new run has started, without a line yet."""
+        """Whether a header follows the last iteration and fault: a new run has started, without an iteration yet."""
         lines = [event.line for event in self._records.events if isinstance(event, Fact) and event.header]
         ends = [event.line for event in self._records.events if isinstance(event, Fault)]
         ends += [int(part[-1]) for part in self._records.columns["line"] if len(part)]
@@ -158,17 +158,17 @@ class LiveReader:
 
     @property
     def new_fault(self) -> bool:
-        """A line that came since the run was last given out says that it ended."""
+        """Whether a line since the last call of run() says that the process ended."""
         return any(isinstance(event, Fault) for event in self._records.events[self._given_out :])
 
     @property
     def loss_lost(self) -> bool:
-        """The last loss is not a number."""
+        """Whether the last loss is not a number."""
         parts = [part for part in self._records.columns["loss"] if len(part)]
         return bool(parts) and bool(np.isinf(parts[-1][-1]))
 
     def keep(self, run: Run, rows: np.ndarray, forgotten: Iterable[int] = ()) -> None:
-        """Of the run as it was given out only these rows; and no events of the forgotten iterations."""
+        """Keeps only these rows of the run last returned, and no events of the forgotten iterations."""
         if not self._is_plain:
             self._let_go(run, rows, set(forgotten))
             return
@@ -178,7 +178,7 @@ class LiveReader:
         self._inferred = Settings({name: setting for name, setting in run.settings.items() if name == "log_interval"})
         self._records.replace_rows(whole.take(kept))
         self._records.keep_beside(run.iterations.line[rows], run.iterations.number[rows])
-        # Saves as they were placed: with their evaluation forgotten, nothing would show whose they were.
+        # Keep saves as placed: once their evaluation is forgotten, nothing shows their iteration.
         gone = set(forgotten)
         kept_events: list[Event] = [e for e in self._records.events if not isinstance(e, (Evaluation, Checkpoint))]
         kept_events += [evaluation for evaluation in run.evaluations if evaluation.at not in gone]
@@ -189,10 +189,10 @@ class LiveReader:
     # --- rows that are made of several lines ----------------------------------------------------------------
 
     def _let_go(self, run: Run, rows: np.ndarray, forgotten: set[int]) -> None:
-        """Where the last lines, read alone, give the rows that they give among all, the others are not needed.
+        """Drops older lines if the recent ones, read alone, result in the same rows as within the whole log.
 
-        And where they have changed no row before them: a clock that runs ahead of the card, for example, is put right
-        by the median of all validations, so that each of these changes all rows a little.
+        Does so only if no earlier row has changed: a clock that runs ahead of the card, for example, is corrected by
+        the median of all validations, so that each validation changes all rows a little.
         """
         if self._reader is None or len(self._recent) < RECENT_BYTES or run.reordered:
             return
@@ -200,7 +200,7 @@ class LiveReader:
         before, self._before = self._before, run.iterations
         if before is None:
             return
-        # The rows that are still kept have the times that they had, but for the last, which may not be whole.
+        # Rows that are still kept must have the same times as before, except the last, which may be incomplete.
         now, last = run.iterations, before.line[:-1]
         then_s, now_s = before.time_s[:-1][np.isin(last, now.line)], now.time_s[np.isin(now.line, last)]
         if not np.allclose(then_s, now_s, rtol=1e-6, equal_nan=True):
@@ -233,7 +233,7 @@ class LiveReader:
     # --- parts ----------------------------------------------------------------------------------------------
 
     def _divide(self, start: float, reader: Reader) -> None:
-        """Runs that are over go to the past; the last one, from this line on, goes on."""
+        """Moves finished runs to the past; the run that starts at this line continues."""
         whole, events = self._records.iterations(), self._records.events
         before, now = Records(), Records()
         before.replace_rows(whole.take(whole.line < start))
@@ -244,7 +244,7 @@ class LiveReader:
         now.unplaced = [event for event in self._records.unplaced if event.line >= start]
         now.held = self._records.held
         before.tables, now.tables = self._records.split_beside(start)
-        # One piece may hold several runs, as when a log is first read.
+        # One piece may contain several runs, for example when a log is first read.
         reader.finish(self._line, before)
         *others, last = assemble(before, reader, self.name)
         over = [*(run for run in others if len(run.iterations)), self._as_known(last)]
@@ -253,7 +253,7 @@ class LiveReader:
         self._records, self._unread, self._outside, self._left_out, self._inferred = now, 0, 0, 0, Settings({})
 
     def _as_known(self, run: Run) -> Run:
-        """With the settings and counts of the rows that were let go."""
+        """The run with the settings and counts of the dropped rows."""
         stated = {name: setting for name, setting in run.settings.items() if setting.origin is Origin.LOG}
         settings = run.settings.overridden_by(self._inferred).overridden_by(Settings(stated))
         return replace(
@@ -263,17 +263,17 @@ class LiveReader:
 
 @dataclass(frozen=True, slots=True)
 class _Older:
-    """A run before a line of the log; from that line on its rows are made of the lines that are kept."""
+    """A run up to a line of the log; its rows from that line on are read from the kept lines."""
 
     run: Run
     cut: int
     shift: int
-    """From the numbers that the kept lines have alone to those of the whole log."""
+    """Added to the numbers in the kept lines, read alone, to get those in the whole log."""
     past: list[Run]
     ended: int
 
     def before(self, runs: Sequence[Run]) -> list[Run]:
-        """The runs that the kept lines have alone, as those of the whole log."""
+        """The runs of the kept lines, completed to those of the whole log."""
         first, *others = [run for run in runs if run.iterations.line.max(initial=-1) >= self.cut] or [self.run]
         later = _from(first, self.cut, self.shift)
         run, parts = self.run, {}
@@ -302,7 +302,7 @@ class _Older:
 
 
 def _from(run: Run, cut: float, shift: int = 0, until: float = math.inf) -> Run:
-    """Of a run what stands from one line of the log to before another, with numbers that are so much higher."""
+    """The part of a run between two lines of the log, with `shift` added to its numbers."""
 
     def holds(event: Evaluation | Checkpoint | Fault) -> bool:
         return cut <= event.line < until
@@ -321,7 +321,7 @@ def _from(run: Run, cut: float, shift: int = 0, until: float = math.inf) -> Run:
 
 
 def _shift_between(run: Run, alone: Run) -> int | None:
-    """From the numbers of some lines that are read alone to those in the whole log; None where more differs."""
+    """The offset from the numbers of lines read alone to those in the whole log; None if anything else differs."""
     if not LEAST_ALIKE <= len(alone.iterations) == len(run.iterations):
         return None
     shift = int(run.iterations.number[0] - alone.iterations.number[0])
@@ -341,7 +341,7 @@ def _shift_between(run: Run, alone: Run) -> int | None:
 
 
 def _bounded(events: Iterable[Event]) -> Iterable[Event]:
-    """All evaluations and checkpoints; of facts and faults the first ones of each name, and the last."""
+    """All evaluations and checkpoints; of facts and faults, the first ones of each name, and the last."""
     counts: Counter[str] = Counter()
     latest: dict[str, Event] = {}
     kept: list[Event] = []

@@ -1,4 +1,4 @@
-"""The settings of trainers that several formats read, under their own names.
+"""Setting names that several formats share, as the trainers call them.
 
 Checked against their sources: transformers' training_args.py, detectron2's config/defaults.py, mmengine's guides
 (set_interval, save_gpu_memory, speed_up_training), ultralytics' cfg/default.yaml, Lightning's Trainer.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stepwatch.run import Levers
 
-HUGGING_FACE = Levers(  # TRL, LLaMA-Factory, ms-swift and unsloth take the same
+HUGGING_FACE = Levers(  # TRL, LLaMA-Factory, ms-swift and unsloth use the same names
     evaluate_every="eval_steps", save_every="save_steps", batch="per_device_train_batch_size",
     accumulation="gradient_accumulation_steps", workers="dataloader_num_workers", prefetch="dataloader_prefetch_factor",
     log_every="logging_steps", precision="bf16=True", compile="torch_compile=True",

@@ -1,4 +1,4 @@
-"""Which files are pieces of one log: rotated ones are joined where one goes on from another."""
+"""Which files are pieces of one log: rotated files are joined if one continues another."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _BEFORE = Pattern(rf"(?P<base>.+?){_INDEX}(?P<suffix>\.[A-Za-z]{{2,6}}){_PACKED}
 
 class Name(NamedTuple):
     base: str
-    """What the pieces of a log have in common: the name of its newest."""
+    """The name that all pieces of a log share: that of the newest."""
     date: str = ""
     number: int | None = None
 
     @property
     def age(self) -> tuple[bool, str, int]:
-        """Sorts the oldest first: dates rise, numbers fall, and what has neither is the newest."""
+        """Sorts the oldest first: dates rise, numbers fall, and a name with neither is the newest."""
         return not self.date and self.number is None, self.date, -(self.number or 0)
 
 
 def name_of(name: str) -> Name:
-    """By the number or date behind the name, which is usual, else by one before its ending."""
+    """Parses the number or date after the name, which is usual, or the one before its ending."""
     behind = _BEHIND.fullmatch(name)
     found = behind if behind is not None and (behind["date"] or behind["number"]) else _BEFORE.fullmatch(name) or behind
     if found is None:
@@ -59,18 +59,18 @@ def name_of(name: str) -> Name:
 
 
 def groups_of(names: Iterable[str]) -> list[list[tuple[Name, str]]]:
-    """Names that may be pieces of one log, the oldest first; whether they are, only their content shows."""
+    """Groups names that may be pieces of one log, the oldest first; only their content shows whether they are."""
     known = {name: name_of(name) for name in names}
     bases = {found.base for name, found in known.items() if name.startswith(found.base)}
     groups: dict[str, list[tuple[Name, str]]] = {}
     for name, found in known.items():
-        own = found if name.startswith(found.base) or name not in bases else Name(name)  # a.1.log, beside a.1.log.2
+        own = found if name.startswith(found.base) or name not in bases else Name(name)  # a.1.log next to a.1.log.2
         groups.setdefault(own.base, []).append((own, name))
     return [sorted(members, key=lambda member: member[0].age) for members in groups.values()]
 
 
 def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
-    """The names of files, without the records of other ranks, which are read with the one of rank 0."""
+    """The file names without the records of other ranks, which are read together with that of rank 0."""
     there = set(names)
     for name in names:
         found = RANK.fullmatch(name_of(name).base) if ".rank" in name else None
@@ -78,20 +78,20 @@ def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
         try:
             file = os.path.join(place, leader) if leader in there else ""
             beside = os.path.isfile(file) and head_of(file, 1024).startswith(RECORD)
-        except (OSError, StepwatchError):  # reported where it is read itself
+        except (OSError, StepwatchError):  # reported when the file itself is read
             beside = False
         if not beside:
             yield name
 
 
-# --- what was named as logs ----------------------------------------------------------------------------------------
+# --- logs named by the user --------------------------------------------------------------------------------------
 
 
-NEAR = 3  # lines: as many may be lost where a log is cut in two
+NEAR = 3  # lines: this many may be lost where a log is cut in two
 
 
 class Wanted(NamedTuple):
-    """How a log is to be read."""
+    """How to read a log."""
 
     format_name: str | None = None
     like: str | None = None
@@ -102,11 +102,11 @@ class Wanted(NamedTuple):
 
 
 class RotatedLog(NamedTuple):
-    """A log as its pieces, the oldest first."""
+    """A log as a list of pieces, the oldest first."""
 
     paths: tuple[str, ...]
     missing: int = 0
-    """Iterations that none of the pieces holds."""
+    """Iterations that are in none of the pieces."""
 
     def runs(self, wanted: Wanted) -> tuple[Run, ...]:
         if len(self.paths) > 1:
@@ -121,9 +121,9 @@ class RotatedLog(NamedTuple):
 
 
 def logs_among(paths: Sequence[str], wanted: Wanted) -> list[RotatedLog]:
-    """What was named, in that order; the pieces of one log joined, where the first of them stood."""
+    """The logs in the order they were given; the pieces of one log are joined, in the place of the first."""
     places = {path: place for place, path in reversed(list(enumerate(paths)))}
-    logs = [(place, RotatedLog((path,))) for place, path in enumerate(paths) if places[path] != place]  # named again
+    logs = [(place, RotatedLog((path,))) for place, path in enumerate(paths) if places[path] != place]  # given twice
     for directory in dict.fromkeys(map(os.path.dirname, places)):
         files = {os.path.basename(path): path for path in places if os.path.dirname(path) == directory}
         for members in groups_of(files):
@@ -133,15 +133,15 @@ def logs_among(paths: Sequence[str], wanted: Wanted) -> list[RotatedLog]:
 
 
 def _event_groups(directory: str, wanted: Wanted) -> list[list[str]]:
-    """The event files of a directory, by run: one that begins at the first step again is of another."""
+    """The event files of a directory, grouped by run: a file that begins at the first step again starts a new run."""
     files = event_files(directory) if wandb_files(directory) is None else []
     groups: list[list[str]] = [[]]
-    trained: set[str] = set()  # the places of files with training steps: those beside them are evaluations
+    trained: set[str] = set()  # directories of files with training steps; files in others are evaluations
     for file in files if len(files) > 1 else ():
         place = os.path.dirname(file)
         try:
             numbers = wanted.read(plain_file(file, limit=wanted.limit))[0].iterations.number
-        except StepwatchError:  # reported where all are read
+        except StepwatchError:  # reported when all are read
             numbers = np.empty(0, np.int64)
         if len(numbers) and place in trained and int(numbers[0]) <= 2 * max(spacing(numbers), 1):
             groups.append([])
@@ -159,20 +159,20 @@ class _Piece(NamedTuple):
     name: Name
     path: str
     continues: bool | None = None
-    """Of a record, which says so itself."""
+    """Only known for a stepwatch record, which says so itself."""
     first: Run | None = None
     last: Run | None = None
 
 
 def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[RotatedLog]:
-    """Files with names like pieces of one log, as logs: joined where one goes on from the other."""
+    """Joins files with names like pieces of one log, if one continues the other."""
     if len(members) == 1:
         return [RotatedLog((members[0][1],))]
     pieces = []
     for name, path in members:
         try:
             text = plain_file(path, limit=wanted.limit).text
-        except StepwatchError:  # reported where it is read
+        except StepwatchError:  # reported when the file is read
             pieces.append(_Piece(name, path, continues=False))
             continue
         if text.startswith(RECORD):
@@ -180,11 +180,11 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[R
         else:
             edges = (_edge(text, wanted, last=last) for last in (False, True))
             pieces.append(_Piece(name, path, None, *edges))
-    # The highest number is the oldest where a log is rotated; where one is split, the lowest.
+    # In a rotated log the highest number is the oldest; in a split one, the lowest.
     found: list[list[RotatedLog]] = []
     for order in (pieces, pieces[::-1]):
         logs: list[RotatedLog] = []
-        before: _Piece | None = None  # the last that shows anything
+        before: _Piece | None = None  # the last piece that contains anything
         for piece in order:
             missing = _missing(before, piece) if before is not None else None
             if missing is None and (before is not None or not logs):
@@ -198,7 +198,7 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[R
 
 
 def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
-    """The first or the last run, from as little of the text as shows it."""
+    """The first or the last run, read from as little of the text as needed."""
     size = 1 << 16
     while True:
         part = text[-size:] if last else text[:size]
@@ -212,15 +212,15 @@ def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
 
 
 def _missing(before: _Piece, after: _Piece) -> int | None:
-    """How many iterations are missing between two pieces of one log; None where they are not of one."""
+    """How many iterations are missing between two pieces of one log; None if they are from different logs."""
     if before.continues is not None or after.continues is not None:
         return 0 if after.continues and before.continues is not None else None
     one, other = before.last, after.first
-    if other is None:  # nothing to explain by itself
+    if other is None:  # nothing that can be explained on its own
         return 0
     if one is None or one.format != other.format or not len(other.iterations):
         return None
-    if not len(one.iterations):  # a header alone, whole or cut in two
+    if not len(one.iterations):  # only a header, whole or cut in two
         stated = {name for name, setting in other.settings.items() if setting.origin is Origin.LOG}
         repeats = other.has_header and stated <= set(one.settings)  # that of the next process, not the rest of the same
         return None if one.faults or repeats else 0
@@ -233,13 +233,13 @@ def _missing(before: _Piece, after: _Piece) -> int | None:
     elapsed_s = stamps[1] - stamps[0] if min(stamps) > DATED_S else None
     usual, usual_s = spacing(one.iterations.number), spacing(one.iterations.stamp_s)
     if first == last and len(one.iterations) > 1:
-        return 0  # a progress bar is drawn again
-    if first <= last:  # as where iterations are only counted: then the clock must go on at once
+        return 0  # a redrawn progress bar
+    if first <= last:  # as when iterations are only counted: then the clock must continue without a gap
         return 0 if elapsed_s is not None and 0 <= elapsed_s <= 2 * usual_s else None
     if elapsed_s is not None and elapsed_s < 0:
         return None
     distance = max(usual, spacing(other.iterations.number))
-    if not distance or first - last <= NEAR * distance:  # of one line each nothing can be known
+    if not distance or first - last <= NEAR * distance:  # with one line each, nothing is known
         return 0
     same_pace = False
     if elapsed_s is not None and usual > 0 and usual_s > 0:
@@ -248,7 +248,7 @@ def _missing(before: _Piece, after: _Piece) -> int | None:
 
 
 def spacing(values: np.ndarray) -> float:
-    """The usual distance from one to the next."""
+    """The median distance between neighbours."""
     steps = np.diff(values)
     steps = steps[np.isfinite(steps)]
     return float(np.median(steps)) if len(steps) else 0.0

@@ -1,4 +1,4 @@
-"""From what a user names to runs: detect the format of a log, then read it with the format fixed."""
+"""From what a user names to runs: detects the format of a log, then reads the log in that format."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from stepwatch.sources.directories import is_collection
 
 SNIFFED_BYTES = 1 << 18
 _VARYING = b"0123456789" + bytes(range(128, 256))  # digits, and the drawing of a bar
-# Behind which another program writes: the end of a notebook's cell, arguments that were refused.
+# What another program's output follows: the end of a notebook cell, or rejected arguments.
 _END_OF_PROGRAM = re.compile(rb"\n(?:%b\n|usage: \S)" % CELL_ENDS.encode())
 _ENDS_OF_PROGRAMS = (CELL_ENDS.encode(), b"\nusage: ")
 _LEAST_LINES_OF_A_LOG = 3
-_HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # one of which stands in every trainer's lines
+_HINTS = (b"loss", b"time", b"/s", b"s/it", b"PerSec")  # every trainer's lines contain one of these
 
 
 def detect(source: Source) -> str | None:
     """The name of the format that most of the first lines belong to.
 
-    Looked for in growing pieces of the text, each with the end of the one before, so that a line across the edge is
-    seen whole. Lines that no reader claimed are not claimed where they come again with other numbers.
+    Searches growing pieces of the text, each with the end of the previous one, so that a line across the edge is seen
+    whole. A line that no reader claimed is not tried again with other numbers.
     """
     traces: tuple[str | None, float] = None, 0.0
     seen: set[bytes] = set()
@@ -67,14 +67,14 @@ def detect(source: Source) -> str | None:
                 return name
             if hits > traces[1]:
                 traces = name, hits
-            if looked_at < BLOCK_BYTES:  # so that the memory does not grow with the log
+            if looked_at < BLOCK_BYTES:  # so that memory does not grow with the log
                 seen.update(new.translate(None, _VARYING).split(b"\n"))
             looked_at += len(new)
     return traces[0]
 
 
 def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, float]:
-    """The first of the formats that claim most of a text; those whose claims are weak are asked last, or not at all."""
+    """The format that claims the most lines, and how many; first of equals. Weak formats are asked last, if at all."""
     best = -1.0, 0, ""
     for place, (name, reader) in sorted(enumerate(readers.items()), key=lambda each: -each[1][1].strongest):
         if (reader.strongest, -place) > best[:2]:
@@ -83,14 +83,14 @@ def strongest_claim(head: bytes, readers: Mapping[str, Reader]) -> tuple[str, fl
 
 
 def read(source: Source, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
-    """All runs in a source, in order; with `like`, of lines like that one. Raises NoIterations where none is timed."""
+    """All runs in a source, in order; with `like`, those of lines like it. Raises NoIterations if no run is timed."""
     if format_name is not None and format_name not in FORMATS:
         raise UsageError(
             Message("there is no log format “{name:word}”", {"name": format_name}),
             Message("formats: {names:list}", {"names": ", ".join(FORMATS)}),
         )
     collects = gc.isenabled()
-    gc.disable()  # what is read holds no cycles: to look for them among millions of events takes a third of the time
+    gc.disable()  # no cycles are created: searching millions of events for them takes a third of the time
     try:
         if like is not None:
             from stepwatch.readers.formats.like import reader_like
@@ -117,18 +117,18 @@ def read(source: Source, format_name: str | None = None, *, like: str | None = N
 
 
 def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]:
-    """The runs of a file of W&B, or of a text with what the files beside it show."""
+    """The runs of a W&B file, or of a text completed by the files that accompany it."""
     if kind_of(source.head(64)) == "wandb":
         return _read_wandb_file(source) if format_name in (None, "wandb-file") else _read_text(source, format_name)
-    if source.head(len(RECORD)) == RECORD:  # of one rank, with those of the others beside it
+    if source.head(len(RECORD)) == RECORD:  # the record of one rank, accompanied by those of the others
         found = list(_read_text(source, format_name))
         for file in source.beside:
-            with suppress(NoIterations):  # a record that holds no step is as good as missing
+            with suppress(NoIterations):  # a record without steps is as good as missing
                 found += _read_text(file, format_name)
         return joined_ranks(found, by_name=True)
     from stepwatch.readers.formats import wandb
 
-    # The files of W&B add to the run, or are all there is where the log holds no iteration.
+    # The W&B files complete the run; if the log has no iteration, they are all there is.
     if detect(source) is None:
         for file in source.beside:
             if kind_of(file.head(64)) == "wandb":
@@ -139,7 +139,7 @@ def _read_with_files(source: Source, format_name: str | None) -> tuple[Run, ...]
 
 
 def _read_wandb_file(source: Source) -> tuple[Run, ...]:
-    """From the history, or from the console output where that shows no steps, or of its epochs."""
+    """The runs of the history; if it shows no steps, those of the console output, or of the history's epochs."""
     from stepwatch.readers.formats import wandb_file, wandb_records
 
     whole = wandb_file.read_whole(source.blocks())
@@ -177,7 +177,7 @@ def _read_wandb_file(source: Source) -> tuple[Run, ...]:
 
 
 def settings_of(source: Source) -> Settings:
-    """What a log says of its settings, whether or not it has iterations yet."""
+    """The settings that a log states, whether or not it has iterations yet."""
     name = detect(source)
     runs = parse(source, reader_of(name)) if name is not None else ()
     if not runs or not (runs[0].has_header or len(runs[0].iterations)):
@@ -190,9 +190,9 @@ def parse(source: Source, reader: Reader, line: int = 0) -> tuple[Run, ...]:
     return _parsed(source, reader, line)[0]
 
 
-@np.errstate(all="ignore")  # whatever numbers a text holds: assemble() lets only those in that can be
+@np.errstate(all="ignore")  # a text may contain any number: assemble() admits only possible ones
 def _parsed(source: Source, reader: Reader, line: int = 0) -> tuple[tuple[Run, ...], int]:
-    """Block by block; with the number of the line behind the last."""
+    """Reads block by block; also returns the number of the line after the last."""
     records = Records()
     for block in source.blocks():
         reader.parse(block, line, records)
@@ -214,7 +214,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
         raise nothing_found(source)
     runs, lines = _parsed(source, reader_of(name))
     timed = tuple(run for run in runs if run.is_timed)
-    if not timed and not format_name:  # where most lines have no time, those of another program may
+    if not timed and not format_name:  # if most lines have no time, those of another program may have one
         head = source.head(SNIFFED_BYTES)
         hits = {other: reader.sniff(head) for other, reader in all_readers().items() if other != name}
         for other in sorted((other for other in hits if hits[other] > 0), key=lambda other: -hits[other]):
@@ -231,7 +231,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
         return _with_another_log(source, timed, first, last)
     if any(len(run.iterations) for run in runs):
         raise no_times(runs)
-    # The last header of a log without iterations: a run that has only begun.
+    # A log without iterations: its last header is a run that has only begun.
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
     untimed = any(pattern.search(block) for block in source.blocks() for pattern, _ in reader_of(name).untimed)
@@ -244,14 +244,14 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
 
 
 def _with_another_log(source: Source, runs: tuple[Run, ...], first: int, last: int) -> tuple[Run, ...]:
-    """With the runs of another format before the first iteration or behind the last: two logs in one file."""
+    """Adds runs of another format before the first iteration or after the last: two logs in one file."""
     name = runs[0].format
     before = _another_log(source.part(0, first), name, 0) if first >= _LEAST_LINES_OF_A_LOG else ()
     rest = source.part(last)
     behind = _another_log(rest, name, last) if rest.head(1) else ()
     if not before and not behind:
         return joined_ranks(runs) if len(runs) > 1 else runs
-    # What the other log says, an error at its end for example, is not of this one.
+    # What the other log says, such as an error at its end, does not belong to this one.
     own = int(before[-1].iterations.line.max()) + 1 if before else 0
     part = source.part(own, last if behind else None)
     runs = tuple(run for run in parse(part, reader_of(name), own) if run.is_timed)
@@ -261,12 +261,12 @@ def _with_another_log(source: Source, runs: tuple[Run, ...], first: int, last: i
 
 
 def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
-    """Runs of any format but this one, in a text whose first line has that number."""
+    """Runs of any other format, in a text whose first line has this number."""
     head = source.head(SNIFFED_BYTES)
     hints = [hint for hint in _HINTS if hint in head]
     lines = head.split(b"\n") if hints else ()
     hinting = (line for line in lines if any(map(line.__contains__, hints)) and nearness(line) > 1)
-    # The readers of all formats need not be loaded for what no log can be.
+    # Do not load the readers of all formats for text that cannot be a log.
     if len(list(islice(hinting, _LEAST_LINES_OF_A_LOG))) < _LEAST_LINES_OF_A_LOG:
         return ()
     others = {other: reader for other, reader in all_readers().items() if other != name and not reader.claims_any_bar}
@@ -279,19 +279,19 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     return ()
 
 
-# --- whatever a user names --------------------------------------------------------------------------------------
+# --- what a user names ------------------------------------------------------------------------------------------
 
 
 class RunsFound(NamedTuple):
-    """The runs in what was named, in its order, and what is to be said beside them."""
+    """The runs in the given logs, in the given order, and what to report about them."""
 
     runs: tuple[Run, ...]
     notices: tuple[Notice, ...] = ()
-    """Logs that could not be read, files that are no logs."""
+    """Logs that could not be read, and files that are not logs."""
     gaps: tuple[Message, ...] = ()
-    """Logs of which a piece is missing."""
+    """Logs with a missing piece."""
     source: Source | None = None
-    """Where all runs are of one text: its lines are those that the runs count."""
+    """Set if all runs are from one text: line numbers in the runs refer to it."""
 
 
 def read_all(
@@ -301,9 +301,9 @@ def read_all(
     like: str | None = None,
     limit: int = LARGEST_EXPANSION_BYTES,
 ) -> RunsFound:
-    """Files, directories, `-` for standard input, or sources at hand.
+    """Reads files, directories, `-` for standard input, or sources.
 
-    One bad log among several is a notice; alone it is the error. Raises NothingRead where all of several are bad.
+    One bad log among several is a notice; a single one is an error. Raises NothingRead if all of several are bad.
     """
     if len(logs) == 1 and not (isinstance(logs[0], str) and os.path.isdir(logs[0])):
         only = logs[0]
@@ -339,7 +339,7 @@ def read_all(
             if len(logs) < 2:
                 raise
             what = error.what
-            if isinstance(error, NoIterations):  # which does not say of which log
+            if isinstance(error, NoIterations):  # the error does not name the log
                 name = log.name if isinstance(log, Source) else path
                 what = Message("{name:word}: {what:word}", {"name": name, "what": what})
             notices.append(Notice(what, error.remedy, is_failure=True))

@@ -1,4 +1,4 @@
-"""What a reader finds in a text before it is divided into runs: columns of iterations, and events in order."""
+"""What a reader finds in a text before it is divided into runs: iterations as columns, and events in order."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ from stepwatch.settings import KINDS, as_kind
 from stepwatch.units import DAY_S
 
 MANY_ROWS = 1 << 22
-"""Of which the columns are made narrow, and put aside once all is read: a log of about 200 MB."""
+"""From this many rows, columns are narrowed and finally moved to a file: a log of about 200 MB."""
 PIECE = 1 << 18
-"""Rows that are looked at together, where there may be millions."""
+"""Rows processed at a time when there may be millions."""
 MANY_EVENTS = 1 << 16
-"""Beyond which evaluations and checkpoints are columns."""
+"""Above this count, evaluations and checkpoints are kept as columns."""
 _RECENT_EVENTS = 8
-"""That are not: a line may show more of one that stands a few lines above."""
-_FOUR_BYTES = 1 << 30  # what is kept in four bytes is smaller, so that sums of two fit too
+"""The last events stay objects: a line may add to an event a few lines above."""
+_FOUR_BYTES = 1 << 30  # values kept in four bytes are smaller, so that the sum of two fits too
 _NARROW: dict[str, Any] = {"number": np.int32, "line": np.int32, "loss": np.float32, "reported_mfu": np.float32}
 MOST_UNREAD_KEPT = 200
 LONGEST_LINE_KEPT = 300
-SHOWN_LETTERS = 80  # of a line that a sentence quotes
+SHOWN_LETTERS = 80  # of a line that is quoted in a sentence
 LINE_OF: Callable[[Event], int] = itemgetter(0)  # there may be millions of events
 LARGEST_KEPT = bounds.ITERATION.high
 LONGEST_TIME_S = bounds.RUN_S.high
-DATED_S = 946684800.0 + 2 * DAY_S  # clocks without a date are put into the first days of 2000
+DATED_S = 946684800.0 + 2 * DAY_S  # clocks without a date are placed in the first days of 2000
 INSIDE, DEVICES, WORK = "inside", "device", "work"
 BESIDE = (INSIDE, DEVICES, WORK)
-"""Tables that go with the rows: line, data and waiting; line, step and device time; line and TFLOP."""
+"""Tables that accompany the rows. Columns: line, data and wait; line, step and device time; line and TFLOP."""
 
 ANNOUNCED = "announced"
-"""A fact: a line that says that the steps are others from there on."""
+"""A fact: a line that announces that the steps are different from here on."""
 
 ETA_END = "eta_end"
-"""A fact: the last iteration by the printed time that is left, which is about right; what a config says counts more."""
+"""A fact: the last iteration, estimated from the printed remaining time; a configured value takes precedence."""
 
 OVER = "over"
-"""A fact: what stands behind this line is of another program, where no iteration follows."""
+"""A fact: the output after this line is from another program, if no iteration follows."""
 
-_NOT_SET = (0, -1, "")  # what trainers print for a setting without a value
+_NOT_SET = (0, -1, "")  # printed by trainers for a setting without a value
 _COLUMN_BOUNDS = {
     "loss": bounds.LOSS,
     "reported_mfu": bounds.MFU,
@@ -74,31 +74,31 @@ _COLUMN_BOUNDS = {
 
 @dataclass(slots=True)
 class Records:
-    """Grows line by line or block by block; both ways give the same."""
+    """Filled line by line or block by block, with the same result."""
 
     columns: dict[str, list[np.ndarray]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
     events: list[Event] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     unread_lines: list[int] = field(default_factory=list)
     outside: list[Unread] = field(default_factory=list)
-    """Values that no training can have, instead of the text of their lines."""
+    """Values that are impossible in any training, kept instead of the text of their lines."""
     outside_lines: list[int] = field(default_factory=list)
     unplaced: list[Evaluation | Checkpoint] = field(default_factory=list)
-    """Events whose line does not show the iteration: that of a row before or after it, once all are known."""
+    """Events whose line does not show the iteration. They get that of a row before or after, once all are known."""
     held: bytes = b""
-    """Lines at the end of a block that a reader cannot decide on before it has seen those that follow."""
+    """Lines at the end of a block that a reader cannot interpret before it has seen the next ones."""
     kept: list[Any] = field(default_factory=list)
-    """What a reader keeps for itself until the end, where one line alone does not show enough."""
+    """What a reader collects until the end, if a single line is not enough."""
     tables: dict[str, list[tuple[np.ndarray, ...]]] = field(default_factory=dict)
-    """Tables of a reader's own, the line first, that become rows once all is read: in parts, each of narrow columns."""
+    """Tables specific to a reader, line number first, turned into rows at the end: in parts, each of narrow columns."""
     table_rows: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     many: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]] = field(default_factory=dict)
     """Evaluations and checkpoints of a long log, no longer among the events."""
     many_unplaced: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]] = field(default_factory=dict)
-    """The same, no longer among the unplaced."""
+    """The same for unplaced events."""
 
     def copy(self) -> Records:
-        """To be finished by itself: what it holds is never changed in place."""
+        """A copy that can be finished on its own: contents are never changed in place."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         for name, value in values.items():
             if isinstance(value, list):
@@ -111,14 +111,14 @@ class Records:
         unknown = np.broadcast_to(np.nan, len(columns["line"]))  # takes no memory
         for name in COLUMNS:
             column = columns.get(name, unknown)
-            narrow = column.dtype.kind == "i" and name not in ("number", "line")  # of a table with whole numbers
+            narrow = column.dtype.kind == "i" and name not in ("number", "line")  # a table of whole numbers
             self.columns[name].append(column.astype(np.float64) if narrow else column)
 
     def add_row(self, **values: float) -> None:
         self.add_rows(**{name: np.array([value]) for name, value in values.items()})
 
     def add_events(self, kind: Any, lines: np.ndarray, **columns: np.ndarray) -> None:
-        """Evaluations or saves, one of each line, from columns of their fields; nan is unknown."""
+        """Adds evaluations or checkpoints, one per line, from columns of their fields; nan is unknown."""
         if len(lines) > MANY_EVENTS:
             unknown = np.broadcast_to(np.nan, len(lines))
             whole = (lines, *(columns.get(name, unknown) for name in kind._fields[1:]))
@@ -126,7 +126,7 @@ class Records:
             self.many.setdefault(kind, []).append(EventColumns(kind, tuple(narrow)))
             return
         told = (_known(columns[name]) if name in columns else repeat(None) for name in kind._fields[1:])
-        # As kind(line, …), which takes three times as long; there may be as many as iterations.
+        # Same as kind(line, …), which takes three times as long; there may be as many events as iterations.
         self.events += map(tuple.__new__, repeat(kind), zip(lines.tolist(), *told, strict=False))
 
     def keep(self, name: str, lines: np.ndarray, *columns: np.ndarray | float) -> None:
@@ -137,21 +137,21 @@ class Records:
         self.table_rows.setdefault(name, []).append(values)
 
     def table(self, name: str, width: int) -> np.ndarray:
-        """What was kept under this name, by line."""
+        """All rows kept under this name, by line."""
         return _stacked(self.table_columns(name, width))
 
     def take_table(self, name: str, width: int) -> np.ndarray:
-        """The same, which is not kept any longer."""
+        """Like table(), but the rows are removed from the records."""
         return _stacked(self.take_columns(name, width))
 
     def take_columns(self, name: str, width: int) -> list[np.ndarray]:
-        """The same as columns, of which those of whole numbers are narrow: many rows take less memory."""
+        """Like take_table(), but as columns; whole numbers stay in four bytes, which saves memory for many rows."""
         columns = self.table_columns(name, width)
         del self.tables[name]
         return columns
 
     def table_columns(self, name: str, width: int) -> list[np.ndarray]:
-        """The same, which stays as it is kept: nobody writes to them."""
+        """Like table(), but as the stored columns: callers must not write to them."""
         single = self.table_rows.pop(name, [])
         parts = self.tables.pop(name, [])
         if single or not parts:
@@ -161,20 +161,20 @@ class Records:
         order = None
         if len(line) and not bool((line[1:] >= line[:-1]).all()):
             order = np.argsort(line, kind="stable")
-        for place, column in enumerate(columns):  # each is let go as the next is put in order
+        for place, column in enumerate(columns):  # each old column is freed as the next one is sorted
             columns[place] = _aside(column if order is None or column.strides == (0,) else column[order])
         self.tables[name] = [tuple(columns)]
         return columns
 
     def keep_beside(self, lines: np.ndarray, numbers: np.ndarray) -> None:
-        """Of the tables beside the rows only what belongs to these rows."""
+        """Keeps only the rows of the accompanying tables that belong to these iterations."""
         for name in self._beside():
             columns = self.table_columns(name, self._width(name))
             kept = np.isin(columns[1], numbers) if name == DEVICES else np.isin(columns[0], lines)
             self.tables[name] = [tuple(column[kept] for column in columns)]
 
     def split_beside(self, line: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The tables beside the rows before a line, and from it on."""
+        """The accompanying tables, split in two at a line."""
         before, after = {}, {}
         for name in self._beside():
             columns = self.table_columns(name, self._width(name))
@@ -206,7 +206,7 @@ class Records:
         if len(rows_where(np.less, line[1:], line[:-1])):
             order = np.argsort(line, kind="stable")
             del line
-            for parts in self.columns.values():  # each is let go as it is put in order
+            for parts in self.columns.values():  # each old column is freed as it is sorted
                 if parts[0].strides != (0,):
                     parts[0] = parts[0][order]
         if len(self.columns["line"][0]) > MANY_ROWS:
@@ -215,9 +215,9 @@ class Records:
         return Iterations(**{name: parts[0] for name, parts in self.columns.items()})
 
     def narrow(self) -> None:
-        """Of many rows, all but their times in four bytes instead of eight: seven digits of a loss or an MFU.
+        """Stores the columns of many rows, except times, in four bytes: seven digits of a loss or an MFU.
 
-        Of many events columns; no small arrays.
+        Turns many events into columns, and joins small arrays.
         """
         for name, rows in self.table_rows.items():
             if len(rows) > MANY_EVENTS:
@@ -242,11 +242,11 @@ class Records:
                 _grow_first(parts)
 
     def replace_rows(self, rows: Iterations) -> None:
-        """These rows instead of all that were added: what an average hid was undone, or repeats were dropped."""
+        """Replaces all rows that were added, after an average was resolved into steps or repeats were dropped."""
         self.columns = {name: [getattr(rows, name)] for name in COLUMNS}
 
     def place(self, *, after: bool, offset: int = 0) -> None:
-        """Gives the unplaced events the number of the row that follows them, or of the one before, and an offset."""
+        """Gives each unplaced event the number of the next row, or of the previous one, plus an offset."""
         if not (self.unplaced or self.many_unplaced):
             return
         rows = self.iterations()
@@ -255,12 +255,12 @@ class Records:
         def numbers_at(lines: Any) -> np.ndarray:
             places = rows_from(rows.line, lines) - (0 if after else 1)
             numbers = rows.number[np.clip(places, 0, len(rows) - 1)]
-            numbers = np.where(places >= len(rows), numbers + interval, numbers)  # a row that did not come any more
+            numbers = np.where(places >= len(rows), numbers + interval, numbers)  # the row never came
             return np.asarray(np.maximum(numbers + offset, 0))
 
         if len(rows):
             told = zip(self.unplaced, numbers_at([event.line for event in self.unplaced]).tolist(), strict=True)
-            # As event._replace(at=at), which takes four times as long; there may be as many as iterations.
+            # Same as event._replace(at=at), which takes four times as long; there may be as many events as iterations.
             self.events += [tuple.__new__(type(event), (event[0], at, *event[2:])) for event, at in told]
             for kind, parts in self.many_unplaced.items():
                 placed = (part.with_column("at", numbers_at(part.columns[0]).astype(np.float64)) for part in parts)
@@ -269,7 +269,7 @@ class Records:
         self.many_unplaced.clear()
 
     def unplaced_events(self) -> list[Evaluation | Checkpoint]:
-        """All by line, each an object again."""
+        """All unplaced events by line, as objects again."""
         for parts in self.many_unplaced.values():
             for part in parts:
                 self.unplaced += part
@@ -280,10 +280,10 @@ class Records:
     # --- what may be handed on ------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Leaves out what no training can have, and keeps count of it: behind this, arithmetic is safe."""
+        """Leaves out and counts values that are impossible in any training: after this, arithmetic is safe."""
         rows = self.iterations()
         number, times, changed = rows.number, rows.time_s, {}
-        # Its digits round it to nothing.
+        # The printed digits rounded it to zero.
         short = rows_where(lambda time_s: (time_s >= 0) & (time_s < bounds.STEP_S.low), times)
         if len(short):
             changed["time_s"] = times = _with(times, short, bounds.STEP_S.low)
@@ -297,7 +297,7 @@ class Records:
             self._leave_out(int(rows.line[row]), name, getattr(rows, name)[row].item())
         for name, limits in _COLUMN_BOUNDS.items():
             column, instead = getattr(rows, name), np.inf if name == "loss" else np.nan
-            if column.strides == (0,):  # unknown throughout
+            if column.strides == (0,):  # unknown in all rows
                 continue
             for beyond in (partial(np.greater, limits.low), partial(np.less, limits.high)):
                 outside = rows_where(beyond, column)
@@ -315,7 +315,7 @@ class Records:
         self.outside_lines.sort()
 
     def _admitted(self, event: Event) -> Event | None:
-        # Of most evaluations nothing but the number is known.
+        # For most evaluations only the number is known.
         if type(event) is Evaluation and event[4] is event[5] is None and 0 <= event[1] <= bounds.ITERATION.high:
             return event
         if isinstance(event, (Evaluation, Checkpoint)):
@@ -356,7 +356,7 @@ class Records:
             self.outside.append(Unread(line=line, text=f"{name} = {value}"[:LONGEST_LINE_KEPT]))
 
     def sorted_events(self) -> Sequence[Event]:
-        """All by line, each an object again."""
+        """All events by line, as objects again."""
         for parts in self.many.values():
             for part in parts:
                 self.events += part
@@ -364,7 +364,7 @@ class Records:
         return sorted(self.events, key=LINE_OF)
 
     def replace_events(self, facts: list[Event], *others: EventColumns[Any]) -> None:
-        """These instead of all: evaluations and saves are columns where they are many."""
+        """Replaces all events; evaluations and checkpoints stay columns if there are many."""
         self.events, self.many = facts, {}
         for events in others:
             if len(events) > MANY_EVENTS:
@@ -373,7 +373,7 @@ class Records:
                 self.events += events
 
     def by_kind(self) -> Kinds:
-        """All by line, each kind for itself."""
+        """All events by line, separated by kind."""
         found: dict[Any, Sequence[Any]] = {kind: [] for kind in (Fact, Evaluation, Checkpoint, Fault)}
         for event in sorted(self.events, key=LINE_OF):
             found[type(event)].append(event)  # type: ignore[attr-defined]
@@ -383,7 +383,7 @@ class Records:
 
 
 class Kinds(NamedTuple):
-    """Events by line, each kind for itself."""
+    """Events by line, separated by kind."""
 
     facts: Sequence[Fact]
     evaluations: Sequence[Evaluation]
@@ -391,7 +391,7 @@ class Kinds(NamedTuple):
     faults: Sequence[Fault]
 
     def between(self, begin: float, end: float) -> Kinds:
-        """From a line to before another."""
+        """The events from line `begin` up to, not including, line `end`."""
 
         parts: list[Any] = [
             events[bisect_left(events, begin, key=LINE_OF) : bisect_left(events, end, key=LINE_OF)] for events in self
@@ -403,7 +403,7 @@ class Kinds(NamedTuple):
 
 
 def _few(events: list[Any], many: dict[type[Evaluation | Checkpoint], list[EventColumns[Any]]]) -> list[Any]:
-    """What stays an object; the others are added to the columns."""
+    """The events that stay objects; the others are added to the columns."""
     older, recent = events[:-_RECENT_EVENTS], events[-_RECENT_EVENTS:]
     for kind in (Evaluation, Checkpoint):
         own = [event for event in older if type(event) is kind]
@@ -413,7 +413,7 @@ def _few(events: list[Any], many: dict[type[Evaluation | Checkpoint], list[Event
 
 
 def through_midnight(stamps: np.ndarray) -> np.ndarray:
-    """Clocks that go on: those without a date start again at midnight."""
+    """Makes clocks without a date go on after midnight, where they start again at zero."""
     if not np.fmax.reduce(stamps, initial=np.nan) <= DATED_S:  # or none is known
         return stamps
     known = np.flatnonzero(~np.isnan(stamps)) if len(rows_where(np.isnan, stamps)) else None
@@ -429,7 +429,7 @@ def through_midnight(stamps: np.ndarray) -> np.ndarray:
 
 
 def pieces(length: int) -> Iterator[slice]:
-    """Of many rows, what was read of columns that are put aside is let go before each."""
+    """Slices of PIECE rows. For longer columns, frees the memory of rows already read from a file before each slice."""
     for begin in range(0, length, PIECE):
         if length > PIECE:
             let_go()
@@ -437,15 +437,15 @@ def pieces(length: int) -> Iterator[slice]:
 
 
 def _aside(column: np.ndarray) -> np.ndarray:
-    """A column of many rows in a file, where there is room for one; nobody writes to it any more."""
-    if len(column) <= MANY_ROWS or not column.flags.writeable:  # it is already, or it is the same throughout
+    """A long column moved to a file if there is room for one; it must not be written to any more."""
+    if len(column) <= MANY_ROWS or not column.flags.writeable:  # already moved, or one value for all rows
         return column
     mapped = put_aside(column[part].tobytes() for part in pieces(len(column)))
     return column if mapped is None else np.frombuffer(mapped, column.dtype)
 
 
 def rows_where(holds: Callable[..., np.ndarray], *columns: np.ndarray) -> np.ndarray:
-    """The rows for which something holds; of many rows no mask is made."""
+    """The rows for which the condition holds, without a mask over all rows of a long column."""
     if len(columns[0]) <= PIECE:
         return np.flatnonzero(holds(*columns))
     found = [part.start + np.flatnonzero(holds(*(c[part] for c in columns))) for part in pieces(len(columns[0]))]
@@ -459,7 +459,7 @@ def _with(column: np.ndarray, rows: np.ndarray, value: float) -> np.ndarray:
 
 
 def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
-    """These rows of a table; no copies where they are all, or follow on each other, or are the same throughout."""
+    """The selected rows of a table, without a copy if they are all rows, consecutive, or one value throughout."""
     if not kept.any():
         return [column[:0] for column in columns]
     rows = slice(int(np.argmax(kept)), len(kept) - int(np.argmax(kept[::-1])))
@@ -470,14 +470,14 @@ def rows_of(columns: list[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
 
 
 def whole_numbers(column: np.ndarray) -> np.ndarray:
-    """In the four bytes in which they are kept, or in eight."""
+    """The column as integers: in four bytes if it is kept in them, else in eight."""
     return column if column.dtype == np.int32 else column.astype(np.int64, copy=False)
 
 
 def _exactly(column: np.ndarray) -> np.ndarray:
-    """The column in four bytes a row where all are whole numbers, in none where all are the same.
+    """The column in four bytes per row if all values are whole numbers, and in none if they are all equal.
 
-    Nan instead of numbers that nothing can be.
+    Impossibly large numbers become nan.
     """
     beyond = np.abs(column) > LARGEST_KEPT
     if beyond.any():
@@ -492,7 +492,7 @@ def _exactly(column: np.ndarray) -> np.ndarray:
 
 
 def _joined_columns(parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
-    """Each part is let go as it is copied: a long table is not held twice."""
+    """Joins the parts. Each part is freed once it is copied, so that a long table is not in memory twice."""
     columns = [list(column) for column in zip(*parts, strict=True)]
     parts.clear()
     for column in columns:
@@ -501,7 +501,7 @@ def _joined_columns(parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ..
 
 
 def _stacked(columns: list[np.ndarray]) -> np.ndarray:
-    """As one table of floats, a column in one piece, as they are used."""
+    """The columns as one table of floats; each column is contiguous, as it is used."""
     whole = np.empty((len(columns), len(columns[0])))
     for place, column in enumerate(columns):
         whole[place] = column
@@ -517,17 +517,17 @@ def _known(column: np.ndarray) -> list[Any]:
 
 
 def _grow_first(parts: list[np.ndarray]) -> None:
-    """Puts the others behind the first: a system that moves pages makes no copy, and no small arrays are left over."""
+    """Appends the others to the first, in place if the system can: no copy is made, and no small arrays remain."""
     if len(parts) < 2:
         parts[:] = parts or [np.empty(0)]
         return
     first = parts.pop(0)
     size = len(first)
-    holds_nan = first.dtype.kind == "f"  # what is the same throughout takes no memory, whatever its type
+    holds_nan = first.dtype.kind == "f"  # a column with one value throughout takes no memory, whatever its type
     if first.strides != (0,) and all(
         np.can_cast(part.dtype, first.dtype) or (holds_nan and part.strides == (0,)) for part in parts
     ):
-        with suppress(ValueError):  # it is not its own memory, or somebody else holds it
+        with suppress(ValueError):  # the array does not own its memory, or is referenced elsewhere
             first.resize(size + sum(map(len, parts)))
     if len(first) == size:
         parts[:] = [joined([first, *parts])]

@@ -1,4 +1,4 @@
-"""Why a log cannot be explained, said so that its reader sees what is missing."""
+"""Why a log cannot be explained, worded so that the user sees what is missing."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from stepwatch.run import Fault, Run, most_telling
 from stepwatch.settings import read_config
 from stepwatch.sources import Source
 
-SURELY_AN_ITERATION = 5  # of the weights below: its word and number, and two more
+SURELY_AN_ITERATION = 5  # as a sum of the weights below: word and number of an iteration, and two more
 _MARKS = (
     (re.compile(rb"\b(?:iter|iteration|step)s?\b\W{0,8}\d"), 3),
     (re.compile(rb"\b(?:loss|mfu|lr|tok(?:ens)?/s)\b"), 1),
     (re.compile(rb"\d\s?(?:ms|s|sec|s/it|it/s)\b"), 1),
     (re.compile(rb"\b(?:iter|time|dt)"), 1),
 )
-_COUNTED = re.compile(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a bar that has moved
+_COUNTED = re.compile(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a progress bar that has moved
 
 
 def nearness(line: bytes) -> int:
-    """How many of the marks of an iteration line are there; its word and number count most."""
+    """How much a line looks like an iteration: the sum of the weights of its marks."""
     start = line[:400].lower()
     return sum(weight for pattern, weight in _MARKS if pattern.search(start))
 
@@ -55,7 +55,7 @@ def not_like(example: str) -> NoIterations:
 
 
 def nothing_found(source: Source) -> NoIterations:
-    """No text at all; a config; a side file, or a stage that prints no times; a line to describe; else the nearest."""
+    """Reports not text, a config, lines without times, a line for `--like`, an error, or the nearest line."""
     sample = source.head(1 << 16).decode("utf-8", "replace")
     if sample.count("\ufffd") > 0.1 * len(sample):
         return NoIterations(
@@ -79,9 +79,9 @@ def nothing_found(source: Source) -> NoIterations:
         return LooksLike(source.name, example)
     remedy = Message(
         '`stepwatch explain --help` lists the formats; for another, show one of its lines: --like "it 12 | 0.34 s"',
-        {"formats": ", ".join(FORMATS)},  # which the page lists
+        {"formats": ", ".join(FORMATS)},  # listed on the page
     )
-    nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each different line once
+    nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each distinct line once
     fault = fault_of(source)
     if fault is not None and nearness(nearest) < SURELY_AN_ITERATION and not _COUNTED.search(text):
         facts = {"line": fault.line + 1, "quote": fault.text}
@@ -97,11 +97,11 @@ def nothing_found(source: Source) -> NoIterations:
 
 
 def fault_of(source: Source) -> Fault | None:
-    """Why a process ended that printed no iteration."""
+    """Why a process that printed no iteration ended."""
     last, number = b"", 0
     for block in source.blocks():
         last += block
-        begin = last.rfind(b"\n", 0, max(len(last) - (1 << 20), 0)) + 1  # a process ends within the last of it
+        begin = last.rfind(b"\n", 0, max(len(last) - (1 << 20), 0)) + 1  # the cause is within the last MiB
         number, last = number + last.count(b"\n", 0, begin), last[begin:]
     letters = [some for some in FAULT_LETTERS if some in last]
     lines = enumerate(last.split(b"\n"), start=number)
@@ -118,12 +118,12 @@ def _shown(line: bytes) -> str:
 # --- an example line, so that `--like` reads an unknown format --------------------------------------------------
 
 
-_LEAST_LINES = 5  # of one shape, below which it may be anything
+_LEAST_LINES = 5  # of one shape; fewer may be anything
 _DIGITS = re.compile(rb"\d[\d.,]*(?:[eE][-+]?\d+)?")
 
 
 def example_in(source: Source) -> str | None:
-    """A line that is most likely an iteration: one of many of its shape, which `--like` understands."""
+    """A line that is most likely an iteration: one of many of the same shape, which `--like` understands."""
     from stepwatch.readers.formats.like import reader_like
     from stepwatch.readers.reading import parse
 
@@ -133,7 +133,7 @@ def example_in(source: Source) -> str | None:
             shapes.setdefault(_DIGITS.sub(b"0", b" ".join(line.split())), []).append(line)
     near = [(nearness(lines[0]), len(lines), lines) for lines in shapes.values() if len(lines) >= _LEAST_LINES]
     near = sorted((each for each in near if each[0] > 1), key=lambda each: each[:2], reverse=True)
-    for _, _, lines in near[:5]:  # to read a log once more takes its time
+    for _, _, lines in near[:5]:  # reading a log again takes time
         example = lines[len(lines) // 2].decode("utf-8", "replace").strip()
         try:
             runs = parse(source, reader_like(example))
@@ -149,8 +149,7 @@ def example_in(source: Source) -> str | None:
 
 
 LARGEST_BYTES = 1 << 18  # configs have a few kB
-# Of all configs but JSON: Python's own parsers take the square of a line of dots or of equals signs.
-_SUFFIXES = (".yaml", ".yml", ".toml")  # files of which nobody prints a log
+_SUFFIXES = (".yaml", ".yml", ".toml")  # nobody writes a log to these files
 _NAMES = {
     "num_hidden_layers": "n_layer", "num_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head",
     "max_position_embeddings": "block_size", "sequence_len": "block_size", "max_seq_length": "block_size",
@@ -161,14 +160,15 @@ _YAML_LINE = re.compile(
 
 
 def config_given(source: Source) -> ConfigGiven | None:
-    """None where the text is no config: Python, JSON, TOML or YAML that sets anything known, or named as one."""
+    """The error for Python, JSON, TOML or YAML that sets a known name, or is named as a config; None for other text."""
     data = source.head(LARGEST_BYTES + 1)
     if len(data) > LARGEST_BYTES:
         return None
     text = data.decode("utf-8", "replace")
-    import tomllib  # a log needs none
+    import tomllib  # not needed for a log
 
     by_line = (tomllib.loads, lambda text: read_config(text)[0], _yaml)
+    # Python's parsers take quadratic time for a line of dots or equals signs; only that for JSON does not.
     is_short = max(map(len, text.splitlines()), default=0) <= 1000
     for assigned in (json.loads, *(by_line if is_short else ())):
         try:
@@ -182,7 +182,7 @@ def config_given(source: Source) -> ConfigGiven | None:
 
 
 def _yaml(text: str) -> dict[str, object]:
-    """Keys with plain values, at any depth; ValueError where a line is none of YAML's usual ones."""
+    """Keys with plain values, at any depth; raises ValueError for a line that is not usual YAML."""
     found: dict[str, object] = {}
     for line in text.splitlines():
         match = _YAML_LINE.fullmatch(line)

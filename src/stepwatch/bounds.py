@@ -1,7 +1,7 @@
-"""What can be true of a training and of a machine: what any input may hand on, as ranges, each with its reason.
+"""Possible values for everything that is read about a training or a machine, as ranges, each with its reason.
 
-Whatever lies outside is left out and reported where it is read, so that nothing behind has to ask again: sums, products
-and ratios of what is inside neither overflow nor divide by zero.
+Readers drop and report values outside, so that no later code has to check again: sums, products and ratios of values
+inside neither overflow nor divide by zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ YEAR_S = 365.25 * DAY_S
 
 
 class Range(NamedTuple):
-    """From low to high, both included; nothing that is not a number lies inside."""
+    """From low to high, both included; nan is never inside."""
 
     low: float
     high: float
@@ -94,12 +94,12 @@ CORES = Range(1, 10**6, "the largest machines have some thousand")
 
 
 def of_sample(name: str) -> Range:
-    """What a column of samples may hold, by its unit."""
+    """The range of a column of samples, by the unit in its name."""
     known = (limits for unit, limits in _SAMPLED.items() if name.endswith(unit))
     return _SHARE if name in _SHARES else next(known, _SAMPLED_COUNT)
 
 
 def within(limits: Range, value: Any) -> float | None:
-    """The value where it is a number in the range."""
+    """The value if it is a number in the range, else None."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and limits.holds(value) else None

@@ -25,7 +25,7 @@ from stepwatch.platforms import quoted, quoted_path
 
 
 class Notice(NamedTuple):
-    """What should be said beside an answer: a log among several that cannot be read, files that are none."""
+    """A remark that comes with an answer: one of several logs cannot be read, some files are not logs."""
 
     what: Message
     remedy: Message | None = None
@@ -44,7 +44,7 @@ class StepwatchError(Exception):
         self.about = about or self.about
         self.what = what
         self.remedy = remedy
-        self.notices: tuple[Notice, ...] = ()  # what should be said before
+        self.notices: tuple[Notice, ...] = ()  # shown before the error
 
 
 class InputError(StepwatchError):
@@ -68,14 +68,14 @@ class NoIterations(InputError):
 
 
 class ConfigGiven(NoIterations):
-    """The input is a config; the remedy can be pasted."""
+    """The input is a config, not a log; the remedy is a command to paste."""
 
     def __init__(self, name: str, settings: Mapping[str, object]) -> None:
         self.settings = settings
         super().__init__(Message("“{name:word}” is a config, not a log", {"name": name}), self.estimate())
 
     def estimate(self, *options: str, path: str | None = None) -> Message:
-        """How to estimate it: the file where `estimate` reads it, else what it sets."""
+        """The command that estimates it: with its file if `estimate` can read that, else with its settings."""
         given = [f"--{name}={quoted(str(value))}" for name, value in self.settings.items()]
         if path is not None and path.lower().endswith(".py"):
             given = [quoted_path(path)]
@@ -87,7 +87,7 @@ class ConfigGiven(NoIterations):
 
 
 class LooksLike(NoIterations):
-    """The format is unknown, but one of the log's own lines can be the example; the remedy can be pasted."""
+    """The format is unknown, but a line of the log can serve as the example; the remedy is a command to paste."""
 
     def __init__(self, name: str, example: str) -> None:
         self.example = example
@@ -104,7 +104,7 @@ class LooksLike(NoIterations):
 
 
 class NothingRead(NoIterations):
-    """None of several logs could be read: the notices say why, and nothing else is to be said."""
+    """None of several logs could be read: the notices say why, and nothing else is shown."""
 
 
 class UnknownGpu(InputError):

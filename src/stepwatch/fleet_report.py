@@ -21,29 +21,29 @@ class Share(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The runs that have the same values in the columns that were asked for."""
+    """Runs that have the same values in the requested columns."""
 
     names: tuple[str, ...]
     runs: int
     hours: float
     useful: float | None
-    """The share of the hours in steps that count; None where the logs show no parts."""
+    """The share of the hours in steps that count; None if the logs show no parts."""
     mfu: float | None
     troubled: int
 
 
 class Job(NamedTuple):
-    """The starts of one training."""
+    """One training with all its starts."""
 
     name: str
     starts: int
     iterations: int
-    """Up to the last one that was reached."""
+    """Up to the last one reached."""
     redone: int
     """Iterations that were done again after a restart."""
     redone_s: float
     gap_s: float | None
-    """From each last sign of life to the first step after it, in all; None without a clock."""
+    """Total time from each last sign of life to the first step after it; None without a clock."""
     wall_s: float
     """From the first start to the last sign of life."""
     goodput: float
@@ -53,19 +53,19 @@ class Job(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """Runs that are slow against their like."""
+    """Runs that are slower than comparable ones."""
 
     kind: str
     """`node`, `card`, `day` (all runs from then on) or `run`."""
     name: str
-    """Of the node, the card or the run; the first day, as 2026-11-17."""
+    """The name of the node, the card or the run; for a day, its date: 2026-11-17."""
     slower: float
-    """0.1 where steps take a tenth longer."""
+    """0.1 if steps take a tenth longer."""
     runs: int
     like: int
     """How many runs they are compared with."""
     hours: float
-    """GPU hours that they would have been quicker by."""
+    """GPU hours that they took longer."""
     changed: tuple[tuple[str, str, str], ...] = ()
     """What else is different: column, value of the others, value of these."""
 
@@ -79,7 +79,7 @@ class Scale(NamedTuple):
     runs: int
     tokens_per_s_per_card: float
     efficiency: float
-    """Against the smallest number of cards."""
+    """Relative to the smallest number of cards."""
 
 
 class Speed(NamedTuple):
@@ -112,13 +112,13 @@ class Change(NamedTuple):
 
 
 class Held(NamedTuple):
-    """How forecasts made at a tenth of a run held."""
+    """How accurate the forecasts made at a tenth of a run were."""
 
     runs: int
     inside: float
     """Share of the runs that ended within the interval; 0.9 is what it claims."""
     error: float
-    """Median distance of the middle from the truth, as a share of it."""
+    """Median error of the forecast's middle, as a share of the true time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +130,13 @@ class FleetReport:
     hours: float
     """GPU hours: wall time times cards."""
     asked: Mapping[str, str]
-    """The restrictions, as they were typed."""
+    """The filters, as they were typed."""
     by: tuple[str, ...] = ()
     shares: tuple[Share, ...] = ()
     statuses: Mapping[str, int]
     groups: tuple[Group, ...] = ()
     weeks: tuple[Group, ...] = ()
-    """By the Monday of the week in which runs started, the last one first."""
+    """By the Monday of the week in which runs started, the latest first."""
     jobs: tuple[Job, ...] = ()
     """Those that were started more than once, the most GPU hours lost first."""
     job_count: int = 0

@@ -1,4 +1,4 @@
-"""Something to be said, not yet in any language."""
+"""A sentence for the user, not yet in any language."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 class Message(NamedTuple):
     """An English template with named placeholders and the values for them.
 
-    A placeholder may carry a kind, `{cost:time}`, that says how the value is written in the reader's
-    locale; `stepwatch.i18n` knows the kinds. With `many`, the English plural, and `n`, the count that
-    chooses between them.
+    A placeholder may have a kind, `{cost:time}`, that says how to write the value in the user's
+    locale; `stepwatch.i18n` has the kinds. `many` is the English plural, and `n` the count that
+    selects it.
     """
 
     key: str

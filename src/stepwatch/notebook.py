@@ -33,13 +33,13 @@ class ShownReport(Report):
     language: str = "en"
 
     def _repr_html_(self) -> str:
-        """Without script, so that it stays as it is where the notebook is only looked at."""
+        """Without scripts, so that it looks the same in viewers that do not run them."""
         from stepwatch.presenters import page_fragment
 
         return page_fragment(self, self.language)
 
     def _repr_markdown_(self) -> str:
-        """For who cannot show HTML."""
+        """For front ends that cannot show HTML."""
         from stepwatch.presenters import render
 
         return str(render(self, "md", self.language))
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Outputs:
-    """What a cell prints and displays, in the form in which a notebook keeps it; it is shown as ever."""
+    """Collects what a cell prints and displays, as a notebook file stores it; the cell shows it as usual."""
 
     def __init__(self) -> None:
         self.found: list[dict[str, Any]] = []
@@ -115,7 +115,7 @@ class _Outputs:
             self.found.append({"output_type": "stream", "name": name, "text": [text]})
 
     def displayed(self, data: dict[str, Any], display_id: str | None) -> None:
-        """A display that is updated, as a progress bar is, is one output."""
+        """Adds a display; one that is updated, such as a progress bar, is a single output."""
         if display_id in self.displays:
             self.displays[display_id]["data"] = data
             return

@@ -12,34 +12,34 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES
 
 SIDES = ("A", "B")
 COMPARED = ("before", "after")
-"""The same two as the API calls them."""
+"""The names of the SIDES in the API."""
 FORMS = {"json": "application/json", "md": "text/markdown", "html": "text/html"}
-"""The forms in which the API answers, each with its media type."""
+"""The output formats of the API, each with its media type."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """What click, the API and its document need to know of an option."""
+    """What click, the API and its OpenAPI document need to know about an option."""
 
     name: str
-    """As the requests in `answers` call it."""
+    """Its name in the requests of `answers`."""
     help: Message | Mapping[str, Message] | None = None
-    """What the command line says of it; by command where that differs."""
+    """Its help on the command line; by command if that differs."""
     api: str = ""
-    """What the OpenAPI document says of it."""
+    """Its description in the OpenAPI document."""
     kind: type[str] | type[int] | type[bool] = str
     metavar: str | None = None
     flag: str | None = None
-    """How it is typed, where that is not its name."""
+    """How it is typed, if that is not its name."""
     choices: tuple[str, ...] = ()
     default: int | None = None
     most: int | None = None
-    """Of a number, which is never below 1."""
+    """The largest value of a number; the smallest is always 1."""
     api_most: int = 1_000_000
-    """The same for the API, where there is no `most`: digits are not read without end."""
+    """The same for the API if there is no `most`, so that it never reads endless digits."""
     repeated: bool = False
     for_each_run: bool = False
-    """Of `compare`: it may be given for one of SIDES, as in A:4070, and is text until it is known for which."""
+    """In `compare` it may be given for one of the SIDES, as in A:4070, and stays text until the side is known."""
 
 
 _ALL = (
@@ -194,7 +194,7 @@ _ALL = (
         api="With the terms behind the step time, in Markdown.",
     ),
 )
-# `compare` takes over the API what belongs to one of the logs under a name of its own.
+# In the API, `compare` takes the options of each log under separate names.
 _OF_EACH = ("gpu", "name", "log_format", "run")
 _ASIDE = tuple(
     replace(option, name=f"{side}_{option.name}", api=f"Of the log “{side}”: {option.api[0].lower()}{option.api[1:]}")
@@ -204,7 +204,7 @@ _ASIDE = tuple(
 )
 OPTIONS: Mapping[str, Option] = {option.name: option for option in (*_ALL, *_ASIDE)}
 
-# Which command takes which, in the order of its help; what only one command has, that command declares itself.
+# Which command takes which options, in the order of its help. An option of only one command is declared there.
 COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     "explain": (
         *("gpu", "lang", "config", "settings", "full", "run", "no_iterations", "with_lines", "front_matter"),
@@ -219,7 +219,7 @@ COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("calibrate", "convert", "gpus", "monitor", "prepare", "run"), ("lang",)),
     **dict.fromkeys(("sample", "serve", "train"), ("lang",)),
 }
-# What the API takes in the query or the JSON, beside the log or config itself and `settings`.
+# What the API takes in the query or the JSON, besides the log or config itself and `settings`.
 API: Mapping[str, tuple[str, ...]] = {
     "explain": ("gpu", "lang", "format", "name", "file", "config", "log_format", "like", "run", "iterations"),
     "estimate": ("gpu", "lang", "format", "gpus", "link", "claim", "model", "depth", "why"),
@@ -227,5 +227,5 @@ API: Mapping[str, tuple[str, ...]] = {
     "compare": ("lang", "format", "before_bytes", *(option.name for option in _ASIDE)),
     "gpus": ("gpu", "lang", "format"),
 }
-# A question without input, the catalogue's, takes no settings either.
+# `gpus` has no input, and so takes no settings either.
 API_INPUT = {"explain": ("log",), "estimate": ("config",), "advise": ("log",), "compare": COMPARED, "gpus": ()}

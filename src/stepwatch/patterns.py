@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
 
     class Pattern:
-        """As re.compile, at the price of a string until a method is asked for, which is then the compiled one's."""
+        """Like re.compile, but costs no more than a string until one of its methods is used for the first time."""
 
         def __init__(self, source: str | bytes, flags: int = 0) -> None:
             self._given = source, flags

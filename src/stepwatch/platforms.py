@@ -1,4 +1,4 @@
-"""What Linux, macOS and Windows do differently. Other modules ask for the system only to choose words."""
+"""What Linux, macOS and Windows do differently. Other modules check the system only to choose their wording."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from mmap import mmap
 
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""For os.open: does not wait for the other end of a named pipe. Windows has none in a directory."""
+"""Flags for os.open: do not wait for the other end of a named pipe. Windows has no pipes in directories."""
 
 
 def claim(descriptor: int) -> bool:
-    """Whether this process alone writes to the file, until it closes it or ends; where no locks exist, yes."""
+    """Locks the file until it is closed. False if another process holds the lock; True if locks are not supported."""
     if sys.platform == "win32":
         import msvcrt
 
         try:
-            # A byte far behind the end: Windows would keep readers from the bytes that are locked.
+            # A byte far beyond the end: Windows keeps readers from locked bytes.
             os.lseek(descriptor, 2**40, os.SEEK_SET)
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except PermissionError:
@@ -47,9 +47,9 @@ def claim(descriptor: int) -> bool:
 
 
 def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Has `new` take the place of `path`, for good: after a power cut too. Raises OSError."""
+    """Replaces `path` by `new`, durably: even after a power cut. Raises OSError."""
     if sys.platform == "win32":
-        for wait_s in (0.1, 0.4, 1.6):  # a virus scanner, or an indexer, holds a file for some moments
+        for wait_s in (0.1, 0.4, 1.6):  # a virus scanner or an indexer may hold the file for a moment
             try:
                 os.replace(new, path)
                 return
@@ -62,7 +62,7 @@ def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> N
 
 
 def sync_names(directory: str | os.PathLike[str]) -> None:
-    """So that the names in it are on the disk too; Windows knows no such thing."""
+    """Flushes the names in the directory to disk; Windows has no equivalent."""
     if sys.platform != "win32":
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -72,7 +72,7 @@ def sync_names(directory: str | os.PathLike[str]) -> None:
 
 
 def opened_to_follow(path: str, *, waiting: bool = True) -> BinaryIO:
-    """A log for reading that its writer may rename or remove while it is open; `waiting` for one who writes to a pipe.
+    """Opens a log that its writer may still rename or remove; `waiting` blocks until a pipe has a writer.
 
     Raises OSError.
     """
@@ -96,9 +96,10 @@ def opened_to_follow(path: str, *, waiting: bool = True) -> BinaryIO:
 
 
 def limit_memory(most_bytes: int) -> bool:
-    """Whether this process may now take no more than that; else nothing but the system's own limits hold it.
+    """Limits the memory of this process. Returns False if the system cannot do that.
 
-    macOS knows the limit and does not keep it. Windows keeps it by a job object, which a process may put itself into.
+    macOS accepts the limit but does not enforce it. Windows enforces it through a job object, to which a process may
+    assign itself.
     """
     if sys.platform == "win32":
         import ctypes
@@ -132,14 +133,14 @@ def limit_memory(most_bytes: int) -> bool:
 
 
 def step_back() -> None:
-    """This thread yields the processor to the others; where only whole processes can, nothing changes."""
+    """Lowers the priority of this thread; does nothing on systems where only whole processes have one."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            os.nice(10)  # a tenth of the weight of a thread that trains: enough to get done
+            os.nice(10)  # a tenth of the weight of a training thread: enough to get its work done
 
 
 def forget(descriptor: int) -> None:
-    """A file that nobody will read soon leaves the system's memory, to be used for the next; where that can be said."""
+    """Drops a file that will not be read soon from the page cache, if the system allows that."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -149,9 +150,9 @@ _ASIDE: WeakSet[mmap] = WeakSet()
 
 
 def put_aside(parts: Iterable[bytes]) -> mmap | None:
-    """These bytes in a file without a name, which is read as memory is.
+    """Moves these bytes into an unnamed file that is mapped into memory.
 
-    None where the system cannot be told to let go what was read of it, or has no room for the file.
+    None if the system cannot release pages that were read, or has no room for the file.
     """
     if sys.platform in ("win32", "emscripten"):
         return None
@@ -171,7 +172,7 @@ def put_aside(parts: Iterable[bytes]) -> mmap | None:
 
 
 def let_go() -> None:
-    """What was read of all that was put aside leaves this process; it comes back when it is read again."""
+    """Releases the memory of everything that was put aside; it is loaded again when it is read."""
     if sys.platform != "win32" and _ASIDE:
         import mmap
 
@@ -180,23 +181,23 @@ def let_go() -> None:
 
 
 def keep_freed_memory() -> None:
-    """What is freed stays with this process: to give it back and get it again, page by page, takes time of each step.
+    """Keeps freed memory in this process: returning it and getting it again page by page costs time in each step.
 
-    For glibc; other C libraries are left as they are.
+    Only for glibc; other C libraries are left alone.
     """
     if sys.platform == "linux":
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
             library = ctypes.CDLL("libc.so.6")
-            # M_MMAP_THRESHOLD of malloc.h: blocks up to this size come from the heap. It is the most that glibc takes.
-            # Larger ones would leave holes there: without a limit the peak of memory rose by a quarter.
+            # M_MMAP_THRESHOLD of malloc.h: blocks up to this size come from the heap. 32 MiB is glibc's maximum.
+            # Larger blocks would leave holes there: without a limit, peak memory rose by a quarter.
             library.mallopt(-3, 32 << 20)
             library.mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap never shrinks
 
 
 def load_average() -> float | None:
-    """How many programs ran or waited for a processor in the last minute; Windows does not count them."""
+    """How many programs ran or waited for a processor, on average over the last minute; None on Windows."""
     if sys.platform == "win32":
         return None
     try:
@@ -216,7 +217,7 @@ def physical_memory_bytes() -> float:
 
 
 def peak_memory_bytes() -> int | None:
-    """The most that this process has held so far; Windows does not say it without a library."""
+    """The peak memory of this process so far; None on Windows, which needs a library for it."""
     if sys.platform == "win32":
         return None
     import resource
@@ -226,7 +227,7 @@ def peak_memory_bytes() -> int | None:
 
 
 def allowed_processors() -> int:
-    """Of this process: containers and job schedulers give fewer than the machine has."""
+    """The processors that this process may use: containers and job schedulers may allow fewer than there are."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -235,7 +236,7 @@ def allowed_processors() -> int:
 def open_files_limit() -> int:
     """How many files, pipes and connections this process may have open."""
     if sys.platform == "win32":
-        return 512  # what select() takes, which the C library of Windows keeps to as well
+        return 512  # the limit of select(), and also of the C library of Windows
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -243,7 +244,7 @@ def open_files_limit() -> int:
 
 
 def hide_argument(text: str) -> bool:
-    """Whether an argument of this process, a password say, is no longer seen in the list of processes."""
+    """Hides an argument of this process, such as a password, in the list of processes. Returns whether it worked."""
     if sys.platform != "linux":
         return False
     try:
@@ -267,16 +268,16 @@ def hide_argument(text: str) -> bool:
 _PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+")  # zsh expands `=name`
 _PLAIN_IN_CMD = re.compile(r"[\w@+=:./\\-]+")
 _SPECIAL = set('$`"!\\')
-"""What double quotes do not protect; `!` brings a command of the history back."""
+"""Characters that double quotes do not protect; `!` recalls a command from the history."""
 
 _KEPT = {chr(code) for code in range(32, 127)} - set("\\'")
 
 
 def quoted(text: str, *, for_cmd: bool = os.sep == "\\") -> str:
-    """In double quotes where they are enough: they work in every shell, single ones do not in cmd.exe."""
+    """Quotes an argument, if possible with double quotes: they work in every shell, single ones not in cmd.exe."""
     if for_cmd:
         return _quoted_for_cmd(text)
-    if not text.isprintable():  # an escape would reach the terminal, and a newline end the command
+    if not text.isprintable():  # an escape would reach the terminal, and a newline would end the command
         letters = (chr(byte) if chr(byte) in _KEPT else f"\\x{byte:02x}" for byte in os.fsencode(text))
         return f"$'{''.join(letters)}'"
     if _PLAIN.fullmatch(text):
@@ -285,11 +286,11 @@ def quoted(text: str, *, for_cmd: bool = os.sep == "\\") -> str:
 
 
 def _quoted_for_cmd(text: str) -> str:
-    """Programs of Windows divide their command line themselves, where backslashes before a quote are doubled.
+    """Windows programs split their command line themselves: backslashes before a quote have to be doubled.
 
-    cmd.exe cannot quote a `%`: between two of them it looks for a variable, and leaves them where there is none.
+    cmd.exe cannot quote a `%`: it replaces a name between two of them if there is a variable of that name.
     """
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)  # which no name of a file holds
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)  # not allowed in file names
     if _PLAIN_IN_CMD.fullmatch(text):
         return text
     pieces = (piece + piece[len(piece.rstrip("\\")) :] for piece in text.split('"'))
@@ -297,5 +298,5 @@ def _quoted_for_cmd(text: str) -> str:
 
 
 def quoted_path(path: str) -> str:
-    """A file whose name begins like an option is named with its directory; `-` alone is standard input."""
+    """Quotes a path; a name that looks like an option gets its directory in front. `-` alone is standard input."""
     return quoted(os.path.join(os.curdir, path) if path.startswith("-") and path != "-" else path)

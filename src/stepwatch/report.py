@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class LogLine(NamedTuple):
-    """A line as the log has it, cut where it is very long; numbers count from 1."""
+    """A line of the log, cut if it is very long; numbers count from 1."""
 
     number: int
     text: str
 
 
 Excerpts = Mapping[int, tuple[LogLine, ...]]
-"""What the log says around some of the iterations, by their rows; read again where it is shown."""
+"""The lines of the log around some iterations, by row; read from the log again only when they are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,33 +38,33 @@ class RunReport:
 
     analysis: Analysis
     advice: AdviceList | None
-    """None where the log does not even show what a normal iteration takes."""
+    """None if the log does not even show what a normal iteration takes."""
     verdict: Verdict
     fine: tuple[Message, ...] = ()
     """What was checked and needs no attention."""
     ends_s: Interval | None = None
-    """When a run that goes on reaches its last iteration, by the clock (seconds since 1970)."""
+    """When a run in progress reaches its last iteration (seconds since 1970)."""
     excerpts: Callable[[], Excerpts] = dict
-    """Around the slow iterations and the end of a run that broke off; empty where the log is no text."""
+    """Around the slow iterations and the end of a run that broke off; empty if the log is not text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The answer to `explain`: one entry per run found, in order, and what is to be said about all of them."""
+    """The answer to `explain`: one entry per run found, in order, and remarks on all of them."""
 
     runs: tuple[RunReport, ...]
     remarks: tuple[Finding, ...] = ()
-    """Said once, of the whole input: several runs, a contradiction between --set and the log."""
+    """Shown once for the whole input: several runs, a contradiction between --set and the log."""
     command: str = "stepwatch explain"
-    """How the report was asked for, for the hint on what to do next."""
+    """The command that was used, for the hint on what to do next."""
     directory: bool = False
     """The runs were found in a directory: a table of them comes first."""
     unstarted: tuple[Run, ...] = ()
-    """Runs among the others that never came to an iteration; numbered after them."""
+    """Runs that never reached an iteration; numbered after the others."""
     understood: Understood | None = None
-    """How the lines were read, where an example describes them."""
+    """How the lines were read, if an example describes them."""
     inputs: tuple[str, ...] = ()
-    """What was handed in, as it may be shown: names and relative paths, never an absolute one."""
+    """The inputs as they may be shown: names and relative paths, never absolute ones."""
     notices: tuple[Notice, ...] = ()
 
     @property
@@ -84,7 +84,7 @@ class Report:
 
     @property
     def worst_first(self) -> tuple[int, ...]:
-        """The positions of the runs, by their status and, where that is the same, the longest first."""
+        """The positions of the runs by status, the most serious first; within one status, the longest first."""
         walls = [a.goodput.wall_s if math.isfinite(a.goodput.wall_s) else 0.0 for a in self.analyses]
         return tuple(sorted(range(len(walls)), key=lambda row: (self.runs[row].verdict.gravity, -walls[row])))
 
@@ -106,7 +106,7 @@ class PlanReport:
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceReport:
-    """The answer to `advise`: what to change in a run, or recommended settings where there is no run."""
+    """The answer to `advise`: what to change in a run, or recommended settings if there is no run."""
 
     advice: AdviceList | None = None
     recommended: Recommended | None = None

@@ -29,7 +29,7 @@ class Origin(StrEnum):
     INFERRED = "inferred"
 
 
-# nanoGPT's own names, then ours where nanoGPT has none (last line).
+# nanoGPT's own names, then ours for what nanoGPT has no name for.
 KINDS: Mapping[str, type] = {
     "n_layer": int,
     "n_head": int,
@@ -76,7 +76,7 @@ KINDS: Mapping[str, type] = {
     "mtbf_hours": float,
 }
 
-# Settings that may name a person, a machine or a place: never in a report.
+# Settings that may name a person, a machine or a place: never shown in a report.
 PRIVATE = frozenset({"out_dir", "wandb_project", "wandb_run_name", "dataset", "init_from", "wandb_log"})
 
 
@@ -86,14 +86,14 @@ class Setting(NamedTuple):
 
 
 class Settings(dict[str, Setting]):
-    """Setting names to values with their origins; unknown is absent, never a stand-in. Never changed in place."""
+    """Maps setting names to values with their origins. Unknown settings are absent. Never changed in place."""
 
     @classmethod
     def of(cls, origin: Origin, values: Mapping[str, Value]) -> Settings:
         return cls({name: Setting(value, origin) for name, value in values.items()})
 
     def overridden_by(self, others: Settings) -> Settings:
-        """These settings; where the others say something, what they say."""
+        """Returns these settings, overridden by `others`."""
         return Settings(self | others)
 
     def number(self, name: str) -> float | None:
@@ -116,10 +116,10 @@ class Settings(dict[str, Setting]):
         return setting.value if setting is not None and isinstance(setting.value, str) else None
 
 
-GPT2_VOCABULARY = 50304  # 50257 rounded up to a multiple of 64, which cards like better (nanoGPT)
+GPT2_VOCABULARY = 50304  # 50257 rounded up to a multiple of 64, which is faster on cards (nanoGPT)
 GPT2_TOKENS = 50257
 
-# Of nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on CUDA with torch 2.
+# From nanoGPT's train.py and model.py at 3adf61e (2025-11-12); flash and fused are what it does on CUDA with torch 2.
 NANOGPT_DEFAULTS: Mapping[str, Any] = {
     "n_layer": 12,
     "n_head": 12,
@@ -142,7 +142,7 @@ NANOGPT_DEFAULTS: Mapping[str, Any] = {
     "activation_checkpointing": False,
     "world_size": 1,
 }
-# OpenAI's four, as nanoGPT's `init_from` gives them: bias on, vocabulary not padded.
+# OpenAI's four models, as nanoGPT's `init_from` loads them: bias on, vocabulary not padded.
 _GPT2 = {"vocab_size": GPT2_TOKENS, "block_size": 1024, "bias": True}
 MODELS: Mapping[str, Mapping[str, Value]] = {
     "gpt2": {"n_layer": 12, "n_head": 12, "n_embd": 768, **_GPT2},
@@ -159,7 +159,7 @@ def flops_per_token(n_params: float, layers: int = 0, width: int = 0, block: int
 
 # --- values -----------------------------------------------------------------------------------------------------
 
-# What a skipped statement is called: its text may hold a secret, and a report is passed on.
+# Names for skipped statements: their text may contain a secret, and reports are passed on.
 _KINDS_OF_STATEMENT: Mapping[type[ast.stmt], str] = {
     ast.Import: "import",
     ast.ImportFrom: "import",
@@ -191,8 +191,8 @@ class NotPlain(ValueError):
 
 @lru_cache(1024)  # logs of one trainer have the same values
 def evaluate(expression: str) -> Value:
-    """The value of a literal or of simple arithmetic (`5 * 8`); anything else is NotPlain."""
-    if len(expression) > 400:  # no setting is as long
+    """The value of a literal or of simple arithmetic (`5 * 8`). Raises NotPlain for anything else."""
+    if len(expression) > 400:  # no setting is that long
         raise NotPlain(expression[:40])
     try:
         tree = _parse(expression.strip(), "eval")
@@ -204,7 +204,7 @@ def evaluate(expression: str) -> Value:
 
 def _parse(text: str, mode: str) -> ast.AST:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python's remarks on backslashes in other people's paths
+        warnings.simplefilter("ignore")  # Python warns about backslashes in other people's paths
         return ast.parse(text, mode=mode)
 
 
@@ -221,7 +221,7 @@ def _value_of(node: ast.expr, names: Mapping[str, Value], depth: int) -> Value:
             return -value if isinstance(sign, ast.USub) else value
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             first, second = (_number(_value_of(side, names, depth + 1)) for side in (left, right))
-            # `9**9**9` must be answered at once: the size of a power is known before it is taken.
+            # `9**9**9` must fail at once: the size of a power is checked before it is computed.
             if isinstance(op, ast.Pow) and (abs(second) > 64 or abs(first) > 1e6):
                 raise NotPlain("power too large")
             try:
@@ -242,10 +242,10 @@ def _number(value: Value) -> int | float:
 
 
 def as_kind(name: str, value: Value) -> Value | None:
-    """The value in the kind that this setting has, or None where it does not fit, or no training can have it."""
+    """The value converted to the type of this setting; None if it does not fit or no training can have it."""
     kind = KINDS[name]
     if kind is str:
-        # Only what may be repeated as it is: no control characters, no half characters.
+        # Only what can be printed unchanged: no control characters, no lone surrogates.
         return value if isinstance(value, str) and value.isprintable() and len(value) <= 200 else None
     if kind is bool:
         if isinstance(value, bool):
@@ -261,7 +261,7 @@ def as_kind(name: str, value: Value) -> Value | None:
 
 
 def parse_assignment(text: str) -> tuple[str, Value]:
-    """`key=value` as given to --set; raises UsageError with the nearest names."""
+    """Parses `key=value` as given to --set. Raises UsageError, with similar names if the name is unknown."""
     name, equals, raw = text.partition("=")
     name = name.strip().lstrip("-")
     if not equals:
@@ -306,7 +306,7 @@ def unknown_setting(name: str) -> UsageError:
 
 
 def read_value(name: str, raw: str) -> Value | None:
-    """The value of a known setting from its text; None where it cannot be read safely."""
+    """The value of a known setting from its text; None if it cannot be read safely."""
     if KINDS[name] is str and not raw.startswith(("'", '"')):
         plain = raw.replace("-", "").replace("_", "").replace("/", "").replace(".", "").isalnum()
         return as_kind(name, raw) if plain else None
@@ -324,7 +324,7 @@ def read_value(name: str, raw: str) -> Value | None:
 def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     """Known settings of a nanoGPT config file, and what was skipped because it is not a plain value.
 
-    Raises InputError where the text is no Python at all.
+    Raises InputError if the text is not Python.
     """
     values, skipped, _ = read_assignments(text)
     known = {name: value for name, value in values.items() if name in KINDS}
@@ -332,25 +332,25 @@ def read_config(text: str) -> tuple[dict[str, Value], tuple[str, ...]]:
 
 
 def _line_too_deep(text: str) -> int | None:
-    """Where more signs may stand inside each other than Python allows brackets: 200.
+    """The first line that may be nested more than 200 deep, which is Python's own limit for brackets; else None.
 
-    Python's parser calls itself for each of them. It stops in time on a machine; in a browser the stack is smaller,
-    and all of Python ends with it.
+    Python's parser recurses for each operator and bracket. Normally it stops in time, but in a browser the stack is
+    smaller, and its overflow would end all of Python.
     """
     import io  # only a config needs them
     import keyword
     import tokenize
 
-    open_signs, lambdas, branches = [0], 0, 0  # of each bracket that is open, the line, the file
+    open_signs, lambdas, branches = [0], 0, 0  # per open bracket, per statement, per file
     lines, begin, tried = text.split("\n"), 0, 20
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if not begin and token.string.strip():
                 begin = token.start[0]
                 if keyword.iskeyword(token.string) or token.string == "@":
-                    tried = 0  # with what follows it may be one statement
+                    tried = 0  # it may be one statement together with what follows
             if token.type == tokenize.NEWLINE:
-                if tried:  # most texts that are not Python show it at once
+                if tried:  # most texts that are not Python fail early
                     _parse("\n".join(lines[begin - 1 : token.end[0]]), "exec")
                     tried -= 1
                 open_signs, lambdas, begin = [0], 0, 0
@@ -369,12 +369,12 @@ def _line_too_deep(text: str) -> int | None:
             if max(sum(open_signs), lambdas, branches) > 200:
                 return token.start[0]
     except (tokenize.TokenError, SyntaxError, ValueError):
-        pass  # the parser says where it is wrong, and reads no further than this did
+        pass  # the parser reports the error, and reads no further than this did
     return None
 
 
 def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[str]]:
-    """All that a config assigns, known or not; what is not a plain value; the names that its lines compute with."""
+    """All values that a config assigns, known or not; names that were skipped; names that its expressions use."""
     if len(text) > 1_000_000:  # configs have a few kB
         raise InputError(Message("the config is too long"), Message("give nanoGPT's config, a few kB"), about="config")
     deep = _line_too_deep(text)
@@ -401,7 +401,7 @@ def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[
         is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         if is_docstring or assignments:
             continue
-        # What a loop or a condition may change is not known any more; a statement is named by its kind alone.
+        # Settings that a loop or condition may change are unknown from here on; a statement is named only by its kind.
         inner = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
         stored = {node.id for node in inner if isinstance(node.ctx, ast.Store)}
         for name in sorted(stored & set(KINDS)):
@@ -412,7 +412,7 @@ def read_assignments(text: str) -> tuple[dict[str, Value], list[str], frozenset[
 
 
 def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:
-    """What a config says, and a remark where some of it was left out."""
+    """The settings of a config, and a remark if some were left out."""
     values, skipped = read_config(text)
     if not skipped:
         return Settings.of(Origin.CONFIG, values), ()
@@ -425,7 +425,7 @@ def config_settings(text: str) -> tuple[Settings, tuple[Message, ...]]:
 
 
 def _simple_assignments(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
-    """`a = 1`, `a: int = 1`, `a, b = 1, 2` and `a += 1` as pairs of a name and what it becomes."""
+    """`a = 1`, `a: int = 1`, `a, b = 1, 2` and `a += 1` as pairs of a name and its new value."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             yield name, value
@@ -448,7 +448,7 @@ def _assign(name: str, expression: ast.expr, values: dict[str, Value], skipped: 
         return
     if name not in KINDS:
         values[name] = value  # later lines may compute with it
-        # `batchsize` is no setting, and nanoGPT would say so too.
+        # `batchsize` is not a setting, and nanoGPT would reject it too.
         alike = {known.replace("_", "").rstrip("s"): known for known in KINDS}
         meant = alike.get(name.lower().replace("_", "").rstrip("s"))
         if meant is not None:

@@ -11,7 +11,7 @@ MEGA = 1e6
 MINUTE_S = 60.0
 HOUR_S = 3600.0
 DAY_S = 86400.0
-Z90 = 1.6449  # standard deviations on either side that hold 90 % of a normal distribution
+Z90 = 1.6449  # 90 % of a normal distribution is within this many standard deviations of its mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Interval:
         mid = self.mid + other.mid
         down = ((self.mid - self.low) ** 2 + (other.mid - other.low) ** 2) ** 0.5
         up = ((self.high - self.mid) ** 2 + (other.high - other.mid) ** 2) ** 0.5
-        return Interval(max(mid - down, self.low + other.low), mid, mid + up)  # rounding makes no time negative
+        return Interval(max(mid - down, self.low + other.low), mid, mid + up)  # rounding must not make a time negative
 
     def scaled(self, factor: float) -> Interval:
         if factor < 0:
@@ -49,7 +49,7 @@ class Interval:
         return Interval(self.low * factor, self.mid * factor, self.high * factor)
 
     def widened(self, *, down: float = 0.0, up: float = 0.0) -> Interval:
-        """The same middle with relative slack added on either side, as for a known bias; a time stays one."""
+        """The same middle with relative slack added on either side, as for a known bias; a time stays at least 0."""
         low = self.low - down * self.mid
         return Interval(max(low, 0.0) if self.low >= 0 else low, self.mid, self.high + up * self.mid)
 
@@ -64,9 +64,9 @@ def interval_json(interval: Interval | None) -> dict[str, float] | None:
 
 
 def plain_json(value: float) -> float:
-    """Nine digits: more than any figure here means.
+    """Rounds to nine digits, which is more than any figure here is accurate to.
 
-    Sums of printed times often lie exactly between two of these. Then the last bit, which differs from processor to
-    processor, would decide the ninth digit; moved by less than a digit of its own, they all go up.
+    Sums of printed times are often exactly between two such numbers. Then the last bit, which differs from processor
+    to processor, would decide the ninth digit; moved up by much less than that digit, they are all rounded up.
     """
     return float(f"{value * (1 + 1e-13):.9g}")

@@ -1,4 +1,4 @@
-"""The public verbs, for a notebook: each takes what one has at hand, such as a path, the name of a card or a dict."""
+"""The public functions, for notebooks and scripts: they take simple inputs such as a path, a card's name or a dict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Input = str | os.PathLike[str] | Source
 
 
 def read(source: Input, format_name: str | None = None, *, like: str | None = None) -> tuple[Run, ...]:
-    """All runs in a log. Raises NoIterations where none is timed."""
+    """All runs in a log. Raises NoIterations if none is timed."""
     return readers.read(source if isinstance(source, Source) else from_file(source), format_name, like=like)
 
 
@@ -58,8 +58,7 @@ def explain(
 ) -> ShownReport:
     """Explains one or more logs; the report goes to `render`, and a notebook displays it.
 
-    Logs among several that could not be read are in its `notices`. The language is that of the environment where none
-    is given.
+    If some of several logs could not be read, its `notices` say so. The language defaults to that of the environment.
     """
     inputs = [source] if isinstance(source, (str, os.PathLike, Source)) else source
     request = ExplainRequest(

@@ -1,4 +1,4 @@
-"""What is said first of a run: one status, from all that is known about it."""
+"""The verdict on a run: one status and one sentence, shown before everything else."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 LEAST_DRIFT = 0.05  # from the first fifth of a run to its last; less is not clearly a drift
 LOST_SHARE = 0.03  # of the wall time, in stalls
-OVERHEAD_SHARE = 0.10  # of the time, as in the table of parts; of the whole run for its start
-YEARLESS_S = 949363200.0  # 2000-02-01: what has no year is put into 2000, and a time without a date into its first days
+OVERHEAD_SHARE = 0.10  # of the time, as in the table of parts; for the start-up, of the whole run
+YEARLESS_S = 949363200.0  # 2000-02-01: readers put dates without a year into 2000, times without a date into its start
 
 
 class Status(StrEnum):
-    """The gravest first."""
+    """The most serious first."""
 
     CRASHED = "crashed"
     DIVERGED = "diverged"
@@ -49,25 +49,25 @@ class Status(StrEnum):
 
 
 ENDED = frozenset({Status.CRASHED, Status.DIVERGED, Status.STOPPED})
-"""There is no use in waiting for the end of such a run."""
+"""Not worth waiting for the end of a run with one of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The one thing to say first."""
+    """The one thing to say first, and what to do about it."""
 
     status: Status
     text: Message
     because: tuple[str, ...] = ()
-    """Codes of the findings that it rests on."""
+    """Codes of the findings that it is based on."""
     remedy: Message | None = None
     saves_s: Interval | None = None
     line: int | None = None
-    """Of the log, from 1: the line that shows it."""
+    """The line of the log that shows it, counted from 1."""
 
     @property
     def gravity(self) -> int:
-        """0 for the gravest status."""
+        """0 for the most serious status."""
         return list(Status).index(self.status)
 
     @property
@@ -76,23 +76,23 @@ class Verdict:
 
 
 class Evidence(NamedTuple):
-    """A run and what is known around it."""
+    """A run, and everything that its verdict is based on."""
 
     analysis: Analysis
     advice: AdviceList | None
     now_s: float | None = None
     followed: bool = False
-    """Another process starts after it in the same log."""
+    """Another process starts after this run in the same log."""
     ended: bool = False
-    """No line will come any more."""
+    """No more lines will come."""
     fault: Fault | None = None
-    """Why the process ended, where the log says so."""
+    """Why the process ended, if the log says so."""
 
     def sentence(self, code: str) -> Message:
         return next(finding.message for finding in self.analysis.findings if finding.code == code)
 
     def advised(self, *rules: str) -> Advice | None:
-        """The first of these rules that has something to say; of all that can be made where none is named."""
+        """The first advice by one of these rules; without rules, the first that says what to change."""
         found = self.advice.advice if self.advice is not None else ()
         return next((one for one in found if (one.rule in rules if rules else one.remedy)), None)
 
@@ -105,12 +105,12 @@ def judge(
     followed: bool = False,
     ended: bool = False,
 ) -> Verdict:
-    """The gravest thing that is true of a run; `now_s` is the clock, to see whether the log still grows."""
+    """The most serious verdict that applies; `now_s` is the current time, to see whether the log still grows."""
     fault = cause_of_end(analysis.run) if analysis.run.faults else None
     evidence = Evidence(analysis, advice, now_s, followed, ended, fault)
     codes, run = {finding.code for finding in analysis.findings}, analysis.run
     beside_steps_s = sum(analysis.goodput.parts_s[part] for part in ("eval", "checkpoint", "compile"))
-    # The gravest first, with what must be there: a finding, or something else that shows it.
+    # The most serious first, each with its precondition: a finding, or another sign of it.
     rules: tuple[tuple[Callable[[Evidence], Verdict | None], object], ...] = (
         (crashed, fault is not None and fault.kind != "interrupted"),
         (diverged, "loss_nan" in codes),
@@ -173,7 +173,7 @@ def crashed(evidence: Evidence) -> Verdict | None:
     text = (_ENDINGS if len(run.iterations) else _ENDINGS_BEFORE)[fault.kind]
     remedy = _REMEDIES.get(fault.kind)
     if fault.kind == "out of memory":
-        from stepwatch.advice.out_of_memory import shortage_of, smaller_batch  # with the estimator, for this end alone
+        from stepwatch.advice.out_of_memory import shortage_of, smaller_batch  # needs the estimator
 
         remedy = smaller_batch(run, evidence.analysis.throughput.gpu, fault.text)
         shortage = shortage_of(fault.text)
@@ -213,7 +213,7 @@ def diverged(evidence: Evidence) -> Verdict | None:
 def stopped(evidence: Evidence) -> Verdict | None:
     a, fault = evidence.analysis, evidence.fault
     last, end, numbers = a.forecast.last_iteration, a.forecast.max_iters, a.run.iterations.number
-    # A length that the reader gives is a question about the time to come, not a plan that was broken off.
+    # A length that the user gives is a question about the future, not a plan that was cut short.
     length = a.run.settings.get("max_iters")
     planned = length is not None and length.origin in (Origin.LOG, Origin.CONFIG) and not a.forecast.done
     if planned and end is not None and len(numbers):  # trainers that count from 0 never print the last number
@@ -252,9 +252,10 @@ def stopped(evidence: Evidence) -> Verdict | None:
 
 
 def _silent_s(evidence: Evidence) -> float | None:
-    """How long the log has not been written to, where that is far longer than its lines take.
+    """How long nothing has been written to the log; None unless that is far longer than its lines take.
 
-    By its own clock where it has one: a file may be a copy. Infinite where the clock has no year, but another day.
+    Measured by the timestamps in the log if it has any, since the file may be a copy. Infinite if they have no year
+    but are from another day.
     """
     run = evidence.analysis.run
     if evidence.now_s is None or not len(run.iterations):
@@ -263,14 +264,14 @@ def _silent_s(evidence: Evidence) -> float | None:
     for rows in pieces(len(times)):
         printed = (times[rows] * phases.covers[rows])[phases.phase[rows] != Phase.STALL]
         usual_s = float(printed.max(initial=usual_s))
-    silent_s = 20 * usual_s  # what so many lines take
+    silent_s = 20 * usual_s  # the time that 20 lines take
     stamp_s = float(run.iterations.stamp_s[-1])
-    longest_s = max(silent_s, DAY_S)  # of any time zone
+    longest_s = max(silent_s, DAY_S)  # the timestamps may be of any time zone
     if stamp_s > YEARLESS_S + YEAR_S and evidence.now_s - stamp_s > longest_s:
         return evidence.now_s - stamp_s
     if YEARLESS_S < stamp_s < YEARLESS_S + YEAR_S:
         since_s = (evidence.now_s - stamp_s) % YEAR_S
-        if longest_s + DAY_S < since_s < YEAR_S - 2 * DAY_S:  # of leap years
+        if longest_s + DAY_S < since_s < YEAR_S - 2 * DAY_S:  # for leap years
             return math.inf
     if run.written_s is not None and evidence.now_s - run.written_s > max(silent_s, HOUR_S):
         return evidence.now_s - run.written_s
@@ -306,7 +307,7 @@ def too_little(evidence: Evidence) -> Verdict | None:
 
 
 def doubtful(evidence: Evidence) -> Verdict | None:
-    """Figures that cannot be: another card, or lines that may all hold an evaluation."""
+    """Figures that are not possible or not certain: it was another card, or every line may include an evaluation."""
     code, *_ = evidence.analysis.noticed("impossible_figure", "few_iterations")
     remedy = Message("Name the card that it really ran on.") if code == "impossible_figure" else None
     return Verdict(status=Status.UNKNOWN, text=evidence.sentence(code), because=(code,), remedy=remedy)
@@ -316,7 +317,7 @@ def doubtful(evidence: Evidence) -> Verdict | None:
 
 
 def _running(status: Status, text: Message, because: tuple[str, ...], advice: Advice | None) -> Verdict:
-    """Of a run that goes on or has reached its end, with what to do about it."""
+    """A verdict on a run that is still running or has reached its end, with its remedy."""
     remedy, saves_s = (advice.what, advice.saves_s) if advice is not None else (None, None)
     return Verdict(status=status, text=text, because=because, remedy=remedy, saves_s=saves_s)
 
@@ -337,7 +338,7 @@ def asleep(evidence: Evidence) -> Verdict | None:
 
 
 def _regular_s(a: Analysis) -> float:
-    """Lost in slow iterations that come back at an interval: regular work of the program, no stall."""
+    """Time lost in slow iterations that recur at a fixed interval: regular work of the program, not stalls."""
     return float(a.phases.excess_s(a.run, a.phases.regular).sum())
 
 
@@ -347,7 +348,7 @@ def stalling(evidence: Evidence) -> Verdict | None:
     lost_s = a.goodput.parts_s["stall"] + a.late_s - regular_s
     share = lost_s / wall if wall > 0 else 0.0
     stalled = a.phases.of(Phase.STALL)
-    # What ends a run is no stall: a last save, figures. Its last three rows may share one mean of whole seconds.
+    # Work at the end of a run is no stall: a last save, figures. Its last three rows may share a mean in whole seconds.
     ending = a.forecast.done and not stalled[:-3].any()
     if share <= LOST_SHARE or lost_s < regular_s or ending:
         return None
@@ -366,7 +367,7 @@ def stalling(evidence: Evidence) -> Verdict | None:
 
 
 def waiting(evidence: Evidence) -> Verdict | None:
-    """The steps wait for data, and nothing else that is known costs more."""
+    """The steps wait for data, and no other known cause costs more."""
     a, parts, share = evidence.analysis, evidence.analysis.goodput.parts_s, evidence.analysis.data_share
     if a.costs.data_s is None or share is None or share <= OVERHEAD_SHARE:
         return None
@@ -376,7 +377,7 @@ def waiting(evidence: Evidence) -> Verdict | None:
         and evidence.analysis.noticed("slower_than_expected")
         and without_s > a.expected.step_s.high
     ):
-        return None  # it is slow without them too
+        return None  # it is slow even without the waits
     advice, other = evidence.advised("feed_faster"), evidence.advised("slow_stretch", "heat")
     if advice is not None and other is not None and other.saves_s.mid > advice.saves_s.mid:
         return None
@@ -390,7 +391,7 @@ def waiting(evidence: Evidence) -> Verdict | None:
 
 
 def slow(evidence: Evidence) -> Verdict | None:
-    """The machine holds it back, where that was sampled; or it is slower than others are on this card."""
+    """The machine slows the run down, if samples show it; or the run is slower than expected on this card."""
     use = evidence.analysis.machine
     cause = use.slowed_by if use is not None else None
     if cause is not None:
@@ -402,7 +403,7 @@ def slow(evidence: Evidence) -> Verdict | None:
 
 
 def _levels(a: Analysis) -> list[float]:
-    """What a step took in the stretches of a run; one of few lines counts where it is far from the last."""
+    """Step times of the stretches of a run; a stretch of few lines counts only if it is far from the last one."""
     regimes = a.regimes.regimes
     least = 0.05 * sum(regime.rows for regime in regimes)
     far = math.log(LARGE_RATIO)
@@ -420,7 +421,7 @@ def slowing(evidence: Evidence) -> Verdict | None:
     advice = evidence.advised("slow_stretch", "heat")
     levels = _levels(a)
     spread = evidence.sentence("uneven_steps").params["ratio"] if evidence.analysis.noticed("uneven_steps") else 1.0
-    least = max(1 + SMALLEST_CHANGE, spread)  # less is lost in the spread
+    least = max(1 + SMALLEST_CHANGE, spread)  # a smaller change is lost in the spread
     if len(levels) > 1 and levels[-1] >= least * min(levels):
         facts: dict[str, Any] = {"fast": min(levels), "slow": levels[-1], "at": a.regimes.regimes[-1].from_iteration}
         text = Message(
@@ -463,7 +464,7 @@ def overhead(evidence: Evidence) -> Verdict | None:
     covered = a.phases.evaluations * (a.phases.eval_interval or math.inf)
     in_epochs = a.run.traits.levers.other_units
     excerpt = a.phases.first is None or not a.forecast.done
-    if excerpt and a.goodput.iterations < covered and not in_epochs:  # more of its evaluations than of its steps
+    if excerpt and a.goodput.iterations < covered and not in_epochs:  # it has more of the evaluations than of the steps
         cycle_s = between + covered * a.costs.step_s.mid
     whole_s = a.forecast.total_s.mid if a.forecast.total_s is not None else a.goodput.wall_s
     facts: dict[str, Any] = {"step": a.costs.step_s.mid}
@@ -474,7 +475,7 @@ def overhead(evidence: Evidence) -> Verdict | None:
             "A normal iteration takes {step:time}, but evaluations and checkpoints take {share:pct} of the time."
         )
         together = a.costs.pair_s is not None and a.costs.how.get("checkpoint_s") == NOT_SEPARABLE
-        if parts["checkpoint"] < 0.1 * between and not together:  # not worth a word
+        if parts["checkpoint"] < 0.1 * between and not together:  # not worth mentioning
             facts["share"] = parts["eval"] / wall_s
             text = Message("A normal iteration takes {step:time}, but evaluations take {share:pct} of the time.")
         elif parts["eval"] < 0.1 * between:
@@ -524,7 +525,7 @@ def healthy(evidence: Evidence) -> Verdict | None:
     if len(spikes):
         facts |= {"at": int(a.run.iterations.number[spikes[0]]), "slow": float(a.run.iterations.time_s[spikes[0]])}
     levels, longest = _levels(a) if len(a.regimes.regimes) > 1 else [], 1.0
-    if a.phases.baseline is not None and not a.run.traits.schedules:  # of the means of several, where it stands out
+    if a.phases.baseline is not None and not a.run.traits.schedules:  # the longest mean, if it stands out
         means = a.phases.baseline.ratio(a.run.iterations, a.phases.normal & (a.phases.covers > 1))
         longest = float(means.max(initial=1.0))
         longest = longest if longest > max(SPIKE_RATIO, math.exp(SPIKE_NOISES * a.phases.baseline.noise)) else 1.0

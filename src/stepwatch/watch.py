@@ -1,12 +1,12 @@
 """A run in progress: fed line by line, analysed whenever it is looked at.
 
-The log is never read again. What the analysis needs is kept in bounded form: every slow iteration, the first ones and
-the latest, and of the normal ones between them a sample that is even over the run. `analyse()` is the same as for a
-whole log, and until the sample begins to be thinned so is its answer. It is called when lines have come, and so seldom
-that it takes a hundredth of the time.
+The log is read only once. What the analysis needs is kept in bounded form: every slow iteration, the first and the
+latest ones, and an even sample of the normal ones between them. `analyse()` is the same as for a whole log, and until
+rows are thinned out its answer is the same, too. It is called after new lines, but so rarely that it takes at most a
+hundredth of the time.
 
-Past about 1,000 evaluations in one run, or 8,000 stalls, these are sampled too: evaluations that were let go count at
-the usual cost, stalls as normal steps.
+Beyond about 1,000 evaluations in one run, or 8,000 stalls, these are sampled too: evaluations that were dropped count
+at the usual cost, dropped stalls as normal steps.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
 from stepwatch.units import HOUR_S, Interval
 from stepwatch.verdict import ENDED, Status, Verdict, judge
 
-MOST_ROWS = 16_384  # kept before they are thinned: normal ones and stalls to half of it, others to an eighth
-END_ROWS = FITTED_ROWS  # kept at both ends: the printed mfu is undone from them, and the forecast looks at the latest
+MOST_ROWS = 16_384  # kept before thinning: normal rows and stalls to half of it each, others to an eighth
+END_ROWS = FITTED_ROWS  # kept at both ends: the first undo the average in the printed MFU, the forecast uses the latest
 MOST_EVENTS = 50
-RESTART_S = 600.0  # torchrun's join_timeout: a restart that has not come by then does not come
+RESTART_S = 600.0  # torchrun's join_timeout: no restart comes later than that
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: any share of any arithmetic progression, evenly
 
 STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE, CRASHED, DIVERGED, STOPPED, CAUSE = (
@@ -50,7 +50,7 @@ STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE, CRASHED, 
 
 
 def steady_clock() -> Callable[[], float]:
-    """The time of day now, and from there on a clock that nobody sets."""
+    """Returns a clock that starts at the current time of day and does not jump when the system clock is set."""
     begin = time.time() - time.monotonic()
     return lambda: begin + time.monotonic()
 
@@ -66,7 +66,7 @@ class Occurrence:
     time_s: float | None = None
     ratio: float | None = None
     line: int | None = None
-    """Of the log, from 1: the line that shows it."""
+    """The line of the log that shows it, counted from 1."""
 
     @property
     def is_alarm(self) -> bool:
@@ -91,30 +91,30 @@ class Look:
     analysis: Analysis | None = None
     verdict: Verdict | None = None
     remaining_s: Interval | None = None
-    """From this very moment: it runs down between lines, and waits with a line that does not come; None for a run that
-    ended before its last iteration."""
+    """Counted from `now_s`: it runs down between lines, and stops while a line is overdue. None for a run that ended
+    before its last iteration."""
     recent_step_s: float | None = None
     ratio: float | None = None
-    """Of the latest iterations to a normal one."""
+    """Time of the latest iterations relative to a normal one."""
     slow: bool = False
     evaluation: Ahead | None = None
     checkpoint: Ahead | None = None
     slow_row: int | None = None
-    """The last row of the analysis that was no plain step."""
+    """The last row of the analysis that is not a plain step."""
     silence_s: float = 0.0
     late: bool = False
     """No line for much longer than normal."""
     starting: bool = False
-    """A new run has printed its header and no iteration."""
+    """A new run has printed its header but no iteration yet."""
     missing: bool = False
     """Nothing was ever read."""
     over: bool = False
-    """Nothing more is to be expected of this log."""
+    """No more lines are expected in this log."""
     events: tuple[Occurrence, ...] = ()
 
     @property
     def grave(self) -> Verdict | None:
-        """That the run crashed, diverged or stopped."""
+        """The verdict if the run crashed, diverged or stopped, else None."""
         return self.verdict if self.verdict is not None and self.verdict.status in ENDED else None
 
     @property
@@ -134,17 +134,17 @@ class Look:
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered of the run that is watched; a new one begins with nothing."""
+    """What is remembered about the watched run; starts afresh with a new run."""
 
     levels: _Levels = field(default_factory=lambda: _Levels())
     last_noticed: int = -1
-    """The last iteration that was analysed: what came before is no news."""
+    """The last iteration that was analysed: earlier ones are no news."""
     slow: bool = False
     done: bool = False
 
 
 def open_log(name: str, *, tee: Callable[[bytes], None] | None = None, once: bool = False) -> Growing:
-    """A pipe, which `tee` is handed as it comes, or a file that may not be there yet unless it is read but once."""
+    """Opens a pipe, whose bytes also go to `tee`, or a file, which may not exist yet unless `once` is set."""
     if name == "-":
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError(
@@ -163,7 +163,7 @@ def open_log(name: str, *, tee: Callable[[bytes], None] | None = None, once: boo
 
 
 class Live:
-    """A run that goes on; `explain` is the analysis with what the user knows of card and settings."""
+    """A run in progress; `explain` analyses it with what the user said about card and settings."""
 
     def __init__(
         self, name: str, explain: Callable[[Run], Analysis], *, stopwatch: Callable[[], float] = time.thread_time
@@ -180,13 +180,13 @@ class Live:
         self._analysed_line_at = 0.0
         self._watching = False
         self._history = False
-        """No line came since the watch began."""
+        """No line has come since the watch began."""
         self._ended = False
         self._verdict: Verdict | None = None
         self._said: Verdict | None = None
         """The grave verdict that was reported and still holds."""
         self._restarted = False
-        """The header of a new run was reported, its first iteration has not come."""
+        """The header of a new run was reported, but its first iteration has not come yet."""
         self._late = False
         self._runs = 0
         self._state = _State()
@@ -194,7 +194,7 @@ class Live:
     # --- what comes in --------------------------------------------------------------------------------------
 
     def feed(self, text: bytes, at_s: float) -> None:
-        """Whole lines that came at that moment."""
+        """Takes whole lines that arrived at `at_s`."""
         if not text:
             return
         self._reader.feed(text)
@@ -205,11 +205,11 @@ class Live:
             self._report(Occurrence(LINES_AGAIN, at_s, Message("The log is growing again.")))
 
     def end(self) -> None:
-        """No line will come any more: the pipe is closed."""
+        """Notes that the pipe is closed: no more lines will come."""
         self._fresh = self._ended = True
 
     def begin_watching(self, now_s: float) -> None:
-        """What was fed before is history: nothing in it is an event, except that the run has ended by it."""
+        """Starts to report events. Lines fed before are history: the only event in them is the end of the run."""
         self._analyse_now(now_s)
         self._watching = self._history = True
 
@@ -220,7 +220,7 @@ class Live:
     # --- what is seen ---------------------------------------------------------------------------------------
 
     def look(self, now_s: float, *, thoroughly: bool = False) -> Look:
-        """The state now; `thoroughly` analyses what is new even if it is not yet time to."""
+        """Returns the current state; `thoroughly` analyses new lines even if an analysis is not yet due."""
         urgent = self._reader.new_fault or (self._reader.loss_lost and self._said is None)
         if self._fresh and (thoroughly or urgent or now_s >= self._not_before):
             self._analyse_now(now_s)
@@ -228,7 +228,7 @@ class Live:
         silence = max(now_s - self._line_at, 0.0) if self._line_at is not None else 0.0
         starting = self._reader.begins_anew
         if a is not None and verdict is not None:
-            # Where ranks flush their headers as they exit, only an iteration shows that it was started again.
+            # Ranks may flush their headers as they exit: then only an iteration shows that the run was restarted.
             restarted = starting and verdict.status in ENDED and not a.run.distributed
             if restarted:
                 verdict = Verdict(status=Status.BEGUN, text=Message("A new run begins."))
@@ -248,14 +248,14 @@ class Live:
                 over=over,
                 events=tuple(self.events),
             )
-        # From one line to the next, with the evaluation and the checkpoint that may lie between.
+        # The time from one line to the next, with an evaluation and a checkpoint that may come between them.
         last, interval = int(a.run.iterations.number[-1]), a.phases.eval_interval
         lines = a.run.settings.count("log_interval") or 1
         due, cost = lines * a.costs.step_s.high, a.costs.pair_s or a.costs.eval_s
         if not interval or (last + lines) // interval > last // interval:
             if cost is not None:
                 due += cost.high
-            elif interval is not None or a.run.logged < 1000:  # the largest published one takes 287 steps
+            elif interval is not None or a.run.logged < 1000:  # the longest published evaluation takes 287 steps
                 due += 300 * a.costs.step_s.high
         expected = not starting and not a.forecast.done and a.costs.step_measured and len(a.run.iterations) >= 8
         silent = Message(
@@ -295,12 +295,12 @@ class Live:
         )
 
     def news(self) -> list[Occurrence]:
-        """What happened since it was last asked for."""
+        """Returns the events since the last call."""
         news, self._news = self._news, []
         return news
 
     def runs(self) -> tuple[Run, ...]:
-        """Every run of the log with iterations, in order, for the report at the end; raises NoIterations without times."""
+        """All runs with iterations, in order, for the report at the end. Raises NoIterations if none is timed."""
         current = self._reader.run()
         if current is not None:
             current = replace(current, written_s=self._line_at)
@@ -312,7 +312,7 @@ class Live:
     # --- analysis -------------------------------------------------------------------------------------------
 
     def _explained(self, run: Run) -> Analysis:
-        """Raises NoIterations where no time is known."""
+        """Raises NoIterations if no time is known."""
         if len(run.iterations) and not run.is_timed:
             raise no_times((run,))
         return self._explain(run)
@@ -340,11 +340,11 @@ class Live:
         self._runs = self._reader.ended
         try:
             self._analysis = self._explained(replace(run, written_s=self._line_at))
-        except NoIterations:  # a header that says too little to expect anything by
+        except NoIterations:  # a header that says too little for any expectation
             self._analysis = self._verdict = None
             self._not_before = now_s + 100 * (self._stopwatch() - begin)
             return
-        # During a watch, silence is measured in lines that are due; what is older than that had ended before.
+        # During a watch, silence is judged by the lines that are due; an older log had ended before the watch.
         old = not self._watching and self._line_at is not None and now_s - self._line_at > HOUR_S
         self._verdict = judge(self._analysis, now_s=now_s if old else None, ended=self._ended)
         self._analysed_line_at = self._line_at if self._line_at is not None else now_s
@@ -352,14 +352,14 @@ class Live:
             self._notice(self._analysis, now_s)
         if self._state.levels.any or len(run.iterations) > MOST_ROWS:
             kept, forgotten = self._state.levels.thinned(self._analysis)
-            if int((~kept).sum()) >= MOST_ROWS // 64:  # more at once would make the sample denser towards the end
+            if int((~kept).sum()) >= MOST_ROWS // 64:  # larger batches would make the sample denser towards the end
                 self._reader.keep(self._analysis.run, kept, forgotten)
         self._not_before = now_s + 100 * (self._stopwatch() - begin)  # a hundredth of the time is spent on it
 
     # --- events ---------------------------------------------------------------------------------------------
 
     def _announce(self, a: Analysis, verdict: Verdict, now_s: float, *, restarted: bool = False) -> None:
-        """That the run ended or diverged, once; that it did not, or was started again."""
+        """Reports once that the run ended or diverged, and later if it continues after all or is restarted."""
         said, last = self._said, a.forecast.last_iteration if len(a.run.iterations) else None
         self._said = verdict if verdict.status in ENDED else None
         if self._said is not None and (said is None or said.status is not verdict.status):
@@ -380,7 +380,7 @@ class Live:
         self._news = [*self._news, event][-MOST_EVENTS:]
 
     def _notice(self, a: Analysis, now_s: float) -> None:
-        """Stalls and changes of speed since the last analysis; what was there before anybody watched is no news."""
+        """Reports stalls and changes of speed since the last analysis; those from before the watch are no news."""
         state, last = self._state, int(a.run.iterations.number[-1])
         recent, normal = _recent_step_s(a) or a.costs.step_s.mid, a.costs.step_s.mid
         slow = False
@@ -418,7 +418,7 @@ class Live:
 
 @dataclass(slots=True)
 class _Levels:
-    """Of each kind of rows one in 2^level is kept."""
+    """How far each kind of row is thinned: one in 2^level is kept."""
 
     normal: int = 0
     marked: int = 0
@@ -429,19 +429,19 @@ class _Levels:
         return bool(self.normal or self.marked or self.stalls)
 
     def thinned(self, a: Analysis) -> tuple[np.ndarray, set[int]]:
-        """Every slow row, both ends, and an even sample of the rest; and iterations whose events go with their rows."""
+        """The rows to keep (slow ones, both ends, an even sample of the rest), and iterations whose events to drop."""
         run, numbers = a.run, a.run.iterations.number
         rows = np.arange(len(numbers))
         ends = (rows < END_ROWS) | (rows >= len(rows) - END_ROWS)
         stalls = a.phases.of(Phase.STALL)
         marked = ~a.phases.of(Phase.STEP) & ~stalls
-        # Rows before and after evaluations and saves, in the log: they show what the event belongs to.
+        # Rows next to evaluations and saves in the log: they show which iteration the event belongs to.
         lines = [*(evaluation.line for evaluation in run.evaluations), *(save.line for save in run.checkpoints)]
         order = np.argsort(run.iterations.line, kind="stable")
         following = np.searchsorted(run.iterations.line[order], lines)
         places = np.concatenate((following, following - 1))
         marked[order[places[(places >= 0) & (places < len(order))]]] = True
-        if a.phases.eval_interval:  # an evaluation that is missing there would count as not logged
+        if a.phases.eval_interval:  # otherwise an evaluation at a dropped row would count as not logged
             marked |= numbers % a.phases.eval_interval == 0
         self.marked = _level_for(numbers[marked & ~ends], self.marked, MOST_ROWS // 8)
         self.stalls = _level_for(numbers[stalls & ~ends], self.stalls, MOST_ROWS // 2)
@@ -457,14 +457,14 @@ class _Levels:
 
 
 def _level_for(numbers: Ints, level: int, most: int) -> int:
-    """The lowest level, from this one on, at which no more than so many are kept."""
+    """The lowest level, starting at `level`, that keeps at most `most` of the numbers."""
     while int(_sampled(numbers, level).sum()) > most:
         level += 1
     return level
 
 
 def _sampled(numbers: Ints, level: int) -> np.ndarray:
-    """One of 2^level, by number alone: what was let go once stays so."""
+    """Selects one in 2^level, by number alone: what was dropped once stays dropped."""
     if level == 0:
         return np.ones(len(numbers), bool)
     return np.asarray((numbers.astype(np.uint64) * _GOLDEN) >> np.uint64(64 - level) == 0)
@@ -474,13 +474,13 @@ def _sampled(numbers: Ints, level: int) -> np.ndarray:
 
 
 def _recent_step_s(a: Analysis) -> float | None:
-    """The middle of the latest iterations, stalls included: a stretch of them is the speed of now."""
+    """Median time of the latest iterations, stalls included: a series of stalls is the current speed."""
     rows = np.flatnonzero(a.phases.of(Phase.STEP, Phase.STALL))[-11:]
     return median(a.run.iterations.time_s[rows]) * a.costs.device_ratio if len(rows) else None
 
 
 def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead | None]:
-    """And the next checkpoint: after it, if it saves; unknown where only better losses are saved."""
+    """The next evaluation and the checkpoint after it, if any; uncertain if only better losses are saved."""
     interval, last, forecast = a.phases.eval_interval, int(a.run.iterations.number[-1]), a.forecast
     if not interval or not a.costs.step_measured or (forecast.max_iters is not None and not forecast.evals_ahead):
         return None, None

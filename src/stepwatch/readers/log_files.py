@@ -222,7 +222,7 @@ def _missing(before: _Piece, after: _Piece) -> int | None:
         return None
     if not len(one.iterations):  # only a header, whole or cut in two
         stated = {name for name, setting in other.settings.items() if setting.origin is Origin.LOG}
-        repeats = other.has_header and stated <= set(one.settings)  # that of the next process, not the rest of the same
+        repeats = other.has_header and stated <= set(one.settings)  # the next process's header, not more of this one
         return None if one.faults or repeats else 0
     if other.has_header:
         return None

@@ -1,4 +1,4 @@
-"""What trainers call their settings, by nanoGPT's names: from arguments that were stored beside a log."""
+"""Settings under nanoGPT's names, from a trainer's arguments that were stored next to a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = {
 
 
 def settings_from(arguments: Mapping[str, object]) -> dict[str, Value]:
-    """The settings among arguments; nothing that may name a person, a machine or a place."""
+    """The settings among arguments, except those that may name a person, a machine or a place."""
     found: dict[str, Value] = {}
     for name, value in arguments.items():
         ours = _NAMES.get(name, name)
@@ -36,7 +36,7 @@ def settings_from(arguments: Mapping[str, object]) -> dict[str, Value]:
 
 
 def _plain(name: str, value: object) -> Value | None:
-    """A value of the setting's kind; None where it is none."""
+    """The value in the type of the setting; None if it does not fit."""
     kind = KINDS[name]
     if isinstance(value, str):
         value = _number(value) if kind in (int, float) else {"True": True, "False": False}.get(value, value)

@@ -1,4 +1,4 @@
-"""Whole lines as one array of bytes, and the numbers and clocks in them, read for all lines at once."""
+"""Whole lines as one array of bytes; the numbers and clocks in them are read for all lines at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _DIGITS = b"0123456789"
-UNDECODED = "surrogateescape"  # so that letters of a line can be counted in its bytes, whatever they are
+UNDECODED = "surrogateescape"  # so that the letters of any line can be counted in its bytes
 
 
 class Block(NamedTuple):
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
     @classmethod
     def of(cls, text: bytes) -> Block:
-        padded = text + bytes(64)  # so that no load of eight bytes leaves it
+        padded = text + bytes(64)  # so that no load of eight bytes reads past the end
         octets = np.frombuffer(padded, np.uint8)
         newlines = np.flatnonzero(octets[: len(text)] == ord("\n"))
         starts = np.concatenate(([0], newlines + 1))
@@ -46,13 +46,13 @@ class Block(NamedTuple):
         return self.text[self.starts[index] : self.ends[index]]
 
     def lines(self, indexes: Ints) -> list[bytes]:
-        """As `line`, for many."""
+        """Like `line`, for many."""
         text = self.text
         ends = self.ends[indexes].tolist()
         return [text[start:end] for start, end in zip(self.starts[indexes].tolist(), ends, strict=True)]
 
     def letters(self, lines: Ints) -> bytes:
-        """These lines as a text of their own; lines that follow on each other are copied together."""
+        """The text of these lines; adjacent lines are copied together."""
         if len(lines) == len(self.starts):
             return self.text
         if not len(lines):
@@ -71,9 +71,9 @@ class Block(NamedTuple):
         return lines[left[lines]]
 
     def holding(self, lines: Ints, literals: Iterable[bytes]) -> Ints:
-        """Those of the lines that hold one of the literals; where these have digits, perhaps some more.
+        """The lines that contain one of the literals; if these contain digits, perhaps some more.
 
-        Most lines of a log differ in their digits alone: the literals are searched for in one of each kind.
+        Most lines of a log differ only in their digits: the literals are searched for in one line of each kind.
         """
         without_digits = self.letters(lines).translate(None, _DIGITS).split(b"\n")[: len(lines)]
         kinds = {line: place for place, line in enumerate(dict.fromkeys(without_digits))}
@@ -82,7 +82,7 @@ class Block(NamedTuple):
         places = [
             found.start()
             for literal in {literal.translate(None, _DIGITS) for literal in literals}
-            if literal in letters  # faster than a search by pattern, and most are not there
+            if literal in letters  # faster than a search by pattern, and most are missing
             for found in re.finditer(re.escape(literal), letters)
         ]
         held = np.zeros(len(kinds) + 1, bool)
@@ -91,8 +91,8 @@ class Block(NamedTuple):
 
 
 # --- figures at a cursor, eight bytes at a time ---------------------------------------------------------------------
-# Each function takes the places at which the figures begin and returns which of them there are, where these end, and
-# their values, which are those that float() gives.
+# Each function takes the places at which figures may begin. It returns which of them are figures, where these end, and
+# their values, which equal those of float().
 
 _ZEROS = np.uint64(0x3030303030303030)
 _PAST_NINE = np.uint64(0x7676767676767676)
@@ -108,7 +108,7 @@ _ENDS_WITH_FIGURE[list(b"0123456789.eE")] = True
 
 
 def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = False) -> tuple[Mask, Ints, Floats]:
-    """A decimal number, with `commas` between thousands, or, with `nan`, one that may be nan or inf, which is inf."""
+    """A decimal; with `commas`, perhaps with commas between thousands; with `nan`, perhaps nan or inf, read as inf."""
     begin, octets = at, block.octets
     sign = octets[at]
     negative = sign == ord("-")
@@ -142,8 +142,8 @@ def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = Fal
         value = mantissa / _TENS[down] * _TENS[up]
     else:
         value = mantissa / _TENS[places]
-    # One division or product of exact numbers is rounded as float() rounds; the others are few. A float holds 53 bits,
-    # and 64 bits 18 digits.
+    # One division or product of exact numbers rounds as float() does; the few others are read by float(). A float holds
+    # 53 bits, and 64 bits hold 18 digits.
     if digits.max(initial=0) > 15 or np.abs(places).max(initial=0) > _LARGEST_TEN:
         doubtful = (mantissa >= 1 << 53) | (digits > 18) | (np.abs(places) > _LARGEST_TEN)
         rows = np.flatnonzero(doubtful & fits)
@@ -159,7 +159,7 @@ def read_number(block: Block, at: Ints, *, commas: bool = False, nan: bool = Fal
 
 
 def read_int(block: Block, at: Ints, *, commas: bool = False) -> tuple[Mask, Ints, Floats]:
-    """One to fifteen digits, with `commas` between thousands or without."""
+    """One to fifteen digits; with `commas`, perhaps with commas between thousands."""
     value, count = _read_digits(block, at)
     end = at + count
     if commas:
@@ -168,7 +168,7 @@ def read_int(block: Block, at: Ints, *, commas: bool = False) -> tuple[Mask, Int
 
 
 def goes_on(block: Block, at: Ints) -> Mask:
-    """Whether what stands behind a number may be more of it, so that a pattern has to say what it is."""
+    """Whether the text after a number may be part of it, so that a pattern has to decide."""
     after = block.octets[at]
     thousands = (after == ord(",")) & (block.octets[at + 1] - np.uint8(ord("0")) < 10)
     return np.asarray(_ENDS_WITH_FIGURE[after] | thousands)
@@ -193,7 +193,7 @@ def read_clock(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
 
 
 def read_duration(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
-    """`1d 2h 3m 4s`, or the last of these parts, in seconds."""
+    """`1d 2h 3m 4s`, or only the last of these parts, in seconds."""
     seconds, part, begin = np.zeros(len(at)), np.ones(len(at), bool), at
     for _ in range(4):
         value, count = eight_digits(block, at)
@@ -208,11 +208,11 @@ def read_duration(block: Block, at: Ints) -> tuple[Mask, Ints, Floats]:
 
 
 def eight_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:
-    """The digits at a place as one number, and how many there are; 8 are at least so many."""
+    """The digits at each place as one number, and how many there are; 8 means at least 8."""
     word = block.words[at] ^ _ZEROS
-    past = ((word + _PAST_NINE) | word) & _HIGH_BITS  # the high bit of every byte that is no digit
+    past = ((word + _PAST_NINE) | word) & _HIGH_BITS  # the high bit of every byte that is not a digit
     count = _bytes_below(past)
-    word <<= (64 - 8 * count).view(np.uint64)  # by 64 it leaves nothing
+    word <<= (64 - 8 * count).view(np.uint64)  # a shift by 64 leaves nothing
     word *= np.uint64(2561)
     word >>= np.uint64(8)
     word &= np.uint64(0x00FF00FF00FF00FF)
@@ -225,23 +225,23 @@ def eight_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:
 
 
 def bytes_before(words: Words, letter: int) -> Ints:
-    """How many of the eight bytes stand before the first that is this letter."""
+    """How many of the eight bytes precede the first one equal to this letter."""
     others = words ^ (np.uint64(letter) * _ONES)
-    return _bytes_below((others - _ONES) & ~others & _HIGH_BITS)  # the lowest bit that is set is right
+    return _bytes_below((others - _ONES) & ~others & _HIGH_BITS)  # only the lowest set bit is reliable
 
 
 def bytes_equal(words: Words, letter: int) -> Ints:
-    """How many of the eight bytes are this letter before the first that is another."""
+    """How many of the eight bytes equal this letter, before the first that does not."""
     return _bytes_below(words ^ (np.uint64(letter) * _ONES))
 
 
 def _bytes_below(bits: Words) -> Ints:
-    """Whole bytes below the lowest bit that is set."""
+    """Whole bytes below the lowest set bit."""
     return (np.bitwise_count(~bits & (bits - np.uint64(1))) >> 3).astype(np.int64)
 
 
 def _read_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:
-    """Digits as one number, which is right up to 18 of them, and how many there are."""
+    """Digits as one number, exact up to 18 of them, and how many there are."""
     value, count = eight_digits(block, at)
     rows = np.flatnonzero(count == 8)
     for _ in range(_LOADS - 1):
@@ -255,7 +255,7 @@ def _read_digits(block: Block, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_thousands(block: Block, begin: Ints, value: Ints, count: Ints, at: Ints) -> tuple[Ints, Ints, Ints]:
-    """Groups of three digits behind commas, after one to three digits of which the first is not 0."""
+    """Groups of three digits after commas, following one to three digits of which the first is not 0."""
     head = (count > 0) & (count <= 3) & (block.octets[begin] != ord("0"))
     for _ in range(_LOADS):
         more, three = eight_digits(block, at + 1)
@@ -274,12 +274,12 @@ _SECONDS_OF_UNITS[list(b"dhms")] = (86400, 3600, 60, 1)
 
 # --- cells of numbers between commas ----------------------------------------------------------------------------------
 
-PIECE_BYTES = 1 << 18  # that are read together: one odd line makes all of them be read line by line
+PIECE_BYTES = 1 << 18  # that are read together: one odd line makes the whole piece be read line by line
 _LETTERS_OF_CELLS = b"0123456789.,eE+-naif\n"
 
 
 def read_floats(block: Block, begins: Ints, ends: Ints) -> Floats:
-    """The numbers between these places as float() gives them; raises ValueError where there is another thing."""
+    """The numbers between these places, as float() reads them; raises ValueError if one is not a number."""
     fits, stops, values = read_number(block, begins)
     for row in np.flatnonzero(~fits | (stops != ends)).tolist():
         values[row] = float(block.text[begins[row] : ends[row]])
@@ -287,9 +287,9 @@ def read_floats(block: Block, begins: Ints, ends: Ints) -> Floats:
 
 
 def read_cells(text: bytes, width: int, wanted: Sequence[int]) -> Floats | None:
-    """A row for each line, nan where a cell is empty, 0 for numbers that are not wanted.
+    """One row per line: nan for an empty cell, 0 for numbers that are not wanted.
 
-    None unless each line has so many cells, all of them numbers or nothing.
+    None unless each line has `width` cells, all of them numbers or empty.
     """
     text = text.rstrip(b"\n")
     if width < 3 or text.translate(None, _LETTERS_OF_CELLS):

@@ -1,4 +1,4 @@
-"""The clocks in the prefixes of all lines of a block at once; line.py reads those of single lines."""
+"""Reads the clocks in the prefixes of all lines of a block at once; line.py reads those of single lines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MIDNIGHT = np.uint64(int.from_bytes(b"00:00:00", "little"))
 
 
 def read_stamps(block: Block, starts: Ints, prefix: str, own: str = "") -> tuple[Mask, Floats | None]:
-    """Which lines have a clock where such a beginning has one, or none as it has none, and the clocks.
+    """Which lines have a clock at the same place as this prefix, or none if it has none, and the clocks.
 
-    The lines differ from it in their digits alone; the others are for the patterns.
+    The lines differ from the prefix only in their digits; all others are left to the patterns.
     """
     fits, whole = np.ones(len(starts), bool), prefix + own
     for doubt in doubts_in(whole):
@@ -35,7 +35,7 @@ def read_stamps(block: Block, starts: Ints, prefix: str, own: str = "") -> tuple
         width = found.start("hour") - found.start()
         time = at + width
         figures = block.words[time] ^ _MIDNIGHT
-        figures = figures * np.uint64(10) + (figures >> np.uint64(8))  # two digits in the byte of the first
+        figures = figures * np.uint64(10) + (figures >> np.uint64(8))  # combines two digits in the byte of the first
         hour, minute, second = (
             ((figures >> np.uint64(bits)) & np.uint64(0xFF)).astype(np.int64) for bits in (0, 24, 48)
         )
@@ -49,14 +49,14 @@ def read_stamps(block: Block, starts: Ints, prefix: str, own: str = "") -> tuple
             _, end, fraction = read_int(block, begin)
             stamps += fraction / 10 ** len(found["fraction"])
             fits &= end - begin == len(found["fraction"])
-    if not whole[found.end() :].strip(" .,"):  # what stands behind such a prefix may be of the clock
+    if not whole[found.end() :].strip(" .,"):  # the text after such a prefix may belong to the clock
         fits &= _of_texts(block, at + len(found[0]), 4, is_more_of_clock) == 0
     known = stamp_of(prefix, own) is not None
     return fits & (np.isnan(stamps) != known), stamps if known else None
 
 
 def clocks_of(block: Block, starts: Ints, prefix: str) -> Floats:
-    """The clock in each of these prefixes, which differ from the one given in their digits alone; nan for none."""
+    """The clock in each of these prefixes, which differ from `prefix` only in their digits; nan if there is none."""
     fits, stamps = read_stamps(block, starts, prefix)
     clocks = np.full(len(starts), math.nan) if stamps is None else stamps
     for row in np.flatnonzero(~fits).tolist():
@@ -70,7 +70,7 @@ def _bytes_of(prefix: str) -> int:
 
 
 def _of_texts(block: Block, at: Ints, width: int, value_of: Callable[[str], float | None]) -> Floats:
-    """The value of the text of this width at each place; lines that follow on each other mostly have the same."""
+    """The value of the text of this width at each place; adjacent lines mostly have the same text."""
     other = np.zeros(len(at), bool)
     other[:1] = True
     for offset in range(0, width, 8):
@@ -87,22 +87,22 @@ _DIGITS = b"0123456789"
 
 
 class Prefix(NamedTuple):
-    """The prefix of one line. Those of other lines are alike but for their digits, which are a rank's or a clock's."""
+    """The prefix of one line. Other lines have the same one except for its digits, which are a rank's or a clock's."""
 
     text: str
     own: str = ""
-    """What the statement leaves open behind it."""
+    """What the statement leaves open after the prefix."""
 
     def skip(self, block: Block, lines: Ints) -> tuple[Ints, Ints, Floats | None]:
-        """The lines that begin so, where each goes on, and the clock in each prefix; None where there is none."""
+        """The lines with this prefix, where each continues after it, and the clocks; None if it has no clock."""
         starts = block.starts[lines]
         whole = self.text + self.own
         if not whole:
             return lines, starts, None
-        letters = whole[: len(whole.rstrip(" ")) + 1].encode()  # of spaces there is one at least
+        letters = whole[: len(whole.rstrip(" ")) + 1].encode()  # with at least one of its spaces
         fits = block.ends[lines] - starts >= len(letters)
         lines, starts = lines[fits], starts[fits]
-        fits = np.ones(len(starts), bool)  # the same letters, and any digits in the places of its own
+        fits = np.ones(len(starts), bool)  # the same letters, and any digit in place of a digit
         for begin in range(0, len(letters), 8):
             part = letters[begin : begin + 8]
             words = block.words[starts + begin]
@@ -118,7 +118,7 @@ class Prefix(NamedTuple):
 
 
 def skip_spaces(block: Block, at: Ints) -> Ints:
-    for _ in range(25):  # words of eight spaces
+    for _ in range(25):  # eight spaces at a time
         if not (block.octets[at] == ord(" ")).any():
             break
         at = at + bytes_equal(block.words[at], ord(" "))

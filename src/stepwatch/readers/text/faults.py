@@ -1,4 +1,4 @@
-"""What stands in any trainer's log: signs that the process ended, and the name of its card."""
+"""What any trainer's log may contain: signs that the process ended, and the name of its card."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from stepwatch.readers.records import LONGEST_LINE_KEPT, Records
 from stepwatch.run import Fact, Fault, FaultKind
 
-# The first kind that fits counts: the specific ones before the general.
+# The first matching kind counts: specific kinds come before general ones.
 _KINDS: tuple[tuple[FaultKind, str], ...] = (
     (
         "interrupted",
@@ -52,14 +52,14 @@ FAULT_LETTERS = (
     b"Segmentation", b"core dumped", b"terminate called", b"Aborted", b"Traceback (most",
     b"DistBackend", b"StopIteration", b"AsyncIteration", b"Expired", b"got signal", b"SIGINT", b"job killed",
 )  # fmt: skip
-"""Letters of which every line has some that a fault is read from."""
+"""Every line that a fault is read from contains at least one of these."""
 CARD = re.compile(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|AMD Instinct|TITAN) [\w -]{0,30}\d")
 CARD_LETTERS = (b"NVIDIA ", b"GeForce ", b"Tesla ", b"Quadro ", b"Instinct ", b"TITAN ")
 _TEXTS = tuple(letters.decode() for letters in FAULT_LETTERS)
 
 
 def may_be_fault(text: str) -> bool:
-    """Whether a pattern may find a fault: to look for the letters takes a tenth of the time."""
+    """Whether a pattern may find a fault: searching for letters takes a tenth of the time."""
     return any(map(text.__contains__, _TEXTS))
 
 
@@ -68,31 +68,31 @@ def names_fault_by_number(text: str) -> bool:
     return "Errno " in text or "exit" in text or "got signal" in text
 
 
-# What a launcher says when it ends the other processes, a warning, or an error that was caught: no reason by itself.
+# What a launcher says when it ends the other processes, a warning, or a caught error: not a reason by itself.
 _HARMLESS = re.compile(r"ChildFailedError|closing signal SIG|\bW\d{3,4} \d\d:|WARN|[Ww]arning|TORCH_NCCL|NCCL_\w+ ?=")
-# A program that is printed, a config with its comments, the code in a traceback.
+# Printed code: a program, a config with its comments, or the code in a traceback.
 _CODE = re.compile(
     r"(?:(?:except|raise|class|def|import|from|if|elif|assert|return|with|print)\b[^:]|\w+(?:\.\w+)* = |[#\"'])|.*\s#\s"
 )
 
 
 def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
-    """The fault that a line speaks of; `prefix` is what a launcher or logger put in front of it."""
+    """The fault that a line reports; `prefix` is what a launcher or logger put in front of it."""
     start = rest[:500]
     if not may_be_fault(start):
         return None
     for kind, pattern in _PATTERNS:
         if pattern.search(start):
-            # Lightning warns of an interrupt; nobody does of one that did not happen.
+            # Lightning warns of an interrupt, and nobody warns of one that did not happen.
             warned = kind != "interrupted" and _HARMLESS.search((prefix + start)[:150])
             harmless = warned or _CODE.match(start)
-            begin = max(start.find("slurmstepd: "), 0)  # it writes into the middle of a line
+            begin = max(start.find("slurmstepd: "), 0)  # it may write into the middle of a line
             return None if harmless else Fault(line=number, kind=kind, text=rest[begin:].strip()[:LONGEST_LINE_KEPT])
     return None
 
 
 def read_surroundings(rest: str, prefix: str, number: int, records: Records) -> bool:
-    """What stands in any trainer's log: a sign that the process ended, the name of a card."""
+    """Reads what any trainer's log may contain: a sign that the process ended, or the name of a card."""
     fault = fault_in(rest, prefix, number)
     if fault is not None:
         records.events.append(fault)

@@ -1,7 +1,7 @@
-"""A single line: what stands in front of it, and what a statement such as `iter {number}: loss {loss}` says of it.
+"""A single line: its prefix, and what a statement such as `iter {number}: loss {loss}` reads from it.
 
-From the one statement come the pattern for a single line, the letters by which such lines are found in a text, and,
-with one line of a log as the model, the shape that is matched on all lines of a block at once (shape.py).
+From one statement follow the pattern for a single line, the letters that find such lines in a text, and, with one line
+of a log as a model, the shape that is matched on all lines of a block at once (shape.py).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-LONGEST_LINE = 4000  # bytes of a line that are looked at
+LONGEST_LINE = 4000  # bytes of a line that are read
 MOST_SNIFFED = 60
-"""Hits that a `sniff` counts: enough to distinguish formats."""
+"""A `sniff` counts at most this many hits: enough to distinguish formats."""
 ONE_DIGIT = bytes(ord("0") if chr(byte).isdigit() else byte for byte in range(128)) + bytes(range(128, 256))
-# Commas stand between thousands. As a decimal point a comma would make of 0,34 s a hundred times as much.
+# Commas only separate thousands: ignoring a decimal comma would make 0,34 s a hundred times as long.
 NUMBER = r"[-+]?(?:(?:[1-9]\d?\d?(?:,\d\d\d)+|\d+)(?:\.\d*)?|\.\d+)(?!,?\d)(?:[eE][-+]?\d+)?"
 FLOAT = rf"(?:{NUMBER}|[-+]?(?:nan|NaN|inf|Infinity))"
 KINDS: Mapping[str, str] = {
     "int": r"\d{1,15}",
     "decimal": NUMBER,
     "cell": r"(?>[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity))",  # a comma ends it
-    "figure": r"[\d.]{1,12}",  # with two points it is none, and the line is not understood
-    "float": FLOAT,  # which may be nan or inf
-    "whole": r"(?>\d+(?:,\d{3}(?!\d))*)",  # perhaps with commas between thousands
+    "figure": r"[\d.]{1,12}",  # with two points it is not a number, and the line is not understood
+    "float": FLOAT,  # may be nan or inf
+    "whole": r"(?>\d+(?:,\d{3}(?!\d))*)",  # optional commas between thousands
     "count": r"\d+(?:,\d+)*",
     "amount": r"\d[\d.,]*\s?[KMBkmb]?",
     "clock": r"\d{1,6}(?::\d\d){1,2}(?:\.\d{1,9})?(?![\d:])",
@@ -34,18 +34,18 @@ KINDS: Mapping[str, str] = {
     "word": r"\S+",
     "name": r"\w+",
     "bar": r"[^|]*",
-    "drawing": r"(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)",  # of Keras
+    "drawing": r"(?:\[[=>.\s]{5,80}\](?:\s*-)?|\u2501{2,80}|-)",  # a Keras bar
     "quoted": r"[^'\"]*",
-    "eta": r"[^\s,\]]*",  # never read, so that it may be anything
+    "eta": r"[^\s,\]]*",  # never read, so it may be anything
     "pad": r"\s*",
-    "gap": r"\s+",  # two spaces in a statement are one
+    "gap": r"\s+",  # written as two spaces in a statement
     "dots": r"\.*",
-    "colour": r"(?:\[[\d;]{1,12}m)?",  # what is left of it where a copy lost the escape
+    "colour": r"(?:\[[\d;]{1,12}m)?",  # the remains of a colour code whose escape was lost in a copy
     "any": r".*?",
     "rest": r".*",
     "end": r"\s*$",
 }
-# Fields that need no kind behind their name; others are counts.
+# Fields whose kind need not be stated; fields that are not listed are counts.
 FIELDS: Mapping[str, str] = {
     "number": "int", "last": "int", "at": "int", "loss": "float", "train_loss": "float", "val_loss": "float",
     "mfu": "decimal", "mfu_pct": "decimal", "per_s": "decimal", "tokens_per_s": "decimal", "took_s": "decimal",
@@ -57,30 +57,30 @@ _TOKEN = re.compile(
     r"\\(?P<escaped>.)|\{(?P<name>\w+)(?::(?P<kind>\w+))?\}|(?P<gap> {2,})|(?P<bracket>[\[\]<>;])"
     r"|(?P<plain>(?:[^\\{\[\]<>; ]| (?! ))+)"
 )
-_WORD_BEGINS = r"(?<![\w*])"  # letters behind what is left open
+_WORD_BEGINS = r"(?<![\w*])"  # letters after an open part start a word
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 class Field(NamedTuple):
     group: str
-    """In the pattern, where a name may occur once."""
+    """In the pattern; each name is used once."""
     name: str
-    """Empty where the value is passed over."""
+    """Empty if the value is skipped."""
     kind: str
 
 
 class Found(NamedTuple):
-    """What a line says."""
+    """What a statement found in a line."""
 
     texts: dict[str, str]
     spans: list[tuple[int, int, Field]]
-    """Where each field stands, in order."""
+    """The position of each field, in order."""
     begin: int
-    """Behind what the statement leaves open at its beginning."""
+    """The end of what the statement leaves open at its beginning."""
     end: int
-    """Of the statement; behind it the pieces stand in any order."""
+    """The end of the statement; after it, the pieces follow in any order."""
     whole: bool
-    """Whether nothing that may be missing is missing."""
+    """Whether no optional part is missing."""
 
     def values(self) -> dict[str, float]:
         """The numbers by name."""
@@ -88,7 +88,7 @@ class Found(NamedTuple):
 
 
 class Line:
-    """One statement of a line. See the package's docstring for the language."""
+    """A statement about one kind of line. The package's docstring explains the syntax."""
 
     def __init__(
         self, statement: str, *pieces: str, header: bool = False, opening: bool = False, scale: float = 1.0,
@@ -99,26 +99,26 @@ class Line:
 
     @staticmethod
     def literally(text: str) -> str:
-        """A text as a statement that means itself."""
+        """Escapes a text so that, as a statement, it matches itself."""
         return re.sub(r"([\\{\[\]<>;]|  )", r"\\\1", text)
 
     # --- a single line ----------------------------------------------------------------------------------------
 
     @cached_property
     def _patterns(self) -> list[_Pattern]:
-        """Of the statement, and of the pieces, those that are needed first."""
+        """The patterns of the statement and its pieces, needed pieces first."""
         pieces = [_Pattern("{any}" + piece, self.needs) for piece in self.pieces]
         return [_Pattern(self.statement, self.needs), *sorted(pieces, key=lambda piece: not piece.is_needed)]
 
     def find(self, line: str) -> Found | None:
-        """What the line says, from its beginning on; None where it is another one, or has nothing of what is needed."""
+        """Reads the line from its beginning; None if it does not fit, or contains none of the needed fields."""
         pieces: list[tuple[_Pattern, re.Match[str]]] = []
         for pattern in self._patterns:
             if self.needs and not pattern.is_needed and len(pieces) == 1:
                 return None
             behind = pieces[0][1].end() if pieces else 0
             match = None
-            if pattern.letters in line:  # most lines of a log are none of most statements
+            if pattern.letters in line:  # most lines of a log do not fit most statements
                 pattern.compiled = pattern.compiled or re.compile(pattern.source, re.DOTALL)
                 match = pattern.compiled.match(line, behind)
             if match is not None:
@@ -149,48 +149,48 @@ class Line:
 
     @cached_property
     def marks(self) -> tuple[bytes, ...]:
-        """Letters of which every such line has some."""
+        """Every line that fits contains at least one of these."""
         needed = [pattern.letters for pattern in self._patterns if pattern.is_needed]
         return self.marks_of_time or tuple(letters.encode() for letters in needed or [self._patterns[0].letters])
 
     @cached_property
     def marks_of_time(self) -> tuple[bytes, ...]:
-        """Letters beside the time, in one of its forms: a line that has them and does not fit should have fitted."""
+        """The letters next to the time, in each of its forms: a line with them that does not fit should have fitted."""
         return tuple(dict.fromkeys(pattern.mark.encode() for pattern in self._patterns if pattern.mark))
 
     @cached_property
     def letters(self) -> bytes:
-        """The longest letters that stand in every such line."""
+        """The longest letters that every line that fits contains."""
         return self._patterns[0].letters.encode()
 
 
 class _Pattern:
-    """A statement as a regular expression, with the fields and the letters in it."""
+    """A statement as a regular expression, with its fields and letters."""
 
     def __init__(self, statement: str, needs: tuple[str, ...]) -> None:
         self.fields: list[Field] = []
-        self._items: list[str | Field] = []  # of all such lines, in order: letters and fields
+        self._items: list[str | Field] = []  # of every line that fits, in order: letters and fields
         tokens = list(_TOKEN.finditer(statement))
         self.source, rest = self._sequence(tokens, 0)
         self.compiled: re.Pattern[str] | None = None
-        """When it is first needed."""
+        """Set on first use."""
         if rest != len(tokens) or sum(map(len, (token[0] for token in tokens))) != len(statement):
             raise ValueError(f"a bracket without its other in {statement!r}")
         self.opens = self.fields[0] if statement.startswith("{any}") else None
-        """What stands before the rest, where that is left open."""
+        """The open beginning of the line, if the statement has one."""
         self.is_needed = any(field.name in needs for field in self.fields)
-        runs: list[str | Field] = []  # the items with letters that follow on each other as one
+        runs: list[str | Field] = []  # the items, with adjacent letters joined
         for item in self._items:
             if isinstance(item, str) and item and runs and isinstance(runs[-1], str) and runs[-1]:
                 runs[-1] += item
             else:
                 runs.append(item)
         self.letters = max((run for run in runs if isinstance(run, str)), key=len, default="")
-        """The longest that all such lines have."""
+        """The longest letters that every line that fits contains."""
         if not self.letters.strip():
             raise ValueError(f"no letters that all such lines have in {statement!r}")
         self.mark = ""
-        """The letters before the time, or behind it; empty where there is no time."""
+        """The letters before the time, or after it; empty if there is no time."""
         for place, run in enumerate(runs):
             if isinstance(run, Field) and run.name.startswith(_TIMES):
                 beside = [*runs[max(place - 1, 0) : place], *runs[place + 1 : place + 2]]
@@ -199,7 +199,7 @@ class _Pattern:
                 break
 
     def _sequence(self, tokens: list[re.Match[str]], at: int, depth: int = 0) -> tuple[str, int]:
-        """The tokens up to the bracket that closes as an expression, and the place of that bracket."""
+        """Returns the tokens up to the closing bracket as an expression, and the index of that bracket."""
         source, opened = "", False
         while at < len(tokens):
             token = tokens[at]
@@ -241,7 +241,7 @@ class _Pattern:
 
 
 def value_of(text: str, kind: str) -> float:
-    """A field's text as a number, in seconds where it is a clock; nan where it is none."""
+    """A field's text as a number, for clocks in seconds; nan if it is not a number."""
     if kind == "clock":
         seconds = 0.0
         for part in text.split(":"):
@@ -262,7 +262,7 @@ _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
-    """The first lines that hold one of the marks; where `prefixes` are to be expected, without them."""
+    """The first lines that contain one of the marks; without their prefixes if `prefixes` is set."""
     lines: list[str] = []
     for mark in marks:
         at = head.find(mark)
@@ -275,15 +275,15 @@ def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True
     return lines
 
 
-# --- timestamps and launcher prefixes in front of a line: a wall clock that somebody else kept ------------------
+# --- timestamps and launcher prefixes in front of a line --------------------------------------------------------
 
 
 _TIME_OF_DAY = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?(?: (?P<half>[AP]M)\b)?"
 _DATE_TIME = re.compile(rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ]{_TIME_OF_DAY}")
-# Python's usual datefmt of the Hugging Face examples, and that of detectron2 and mmengine, which has no year: only what
-# is a month and a day, for a count and its end may stand before a clock too.
+# The usual datefmt of the Hugging Face examples, and that of detectron2 and mmengine, which has no year: it only
+# matches a month and a day, because a count and its total may also precede a clock.
 _MONTH_FIRST = re.compile(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}})[T ]{_TIME_OF_DAY}")
-_RICH = re.compile(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<short>\d\d) {_TIME_OF_DAY}")  # its handler's own
+_RICH = re.compile(rf"(?<![\d/])(?P<month>\d\d)/(?P<day>\d\d)/(?P<short>\d\d) {_TIME_OF_DAY}")  # of rich's log handler
 _POINTED = re.compile(rf"(?<![\d.])(?P<month>\d\d)\.(?P<day>\d\d)\.(?P<short>\d\d)\|{_TIME_OF_DAY}")  # ST-GCN
 _MONTH_DAY = r"(?P<month>0[1-9]|1[0-2])/(?P<day>0[1-9]|[12]\d|3[01]) "
 _YEARLESS = re.compile(rf"(?<![\d/]){_MONTH_DAY}{_TIME_OF_DAY}")
@@ -295,19 +295,19 @@ _SYSLOG = re.compile(
 )
 _CLOCK = re.compile(rf"(?<![\d:]){_TIME_OF_DAY}(?![\d:])")
 EPOCH = re.compile(r"(?<![\d.])(?P<epoch>1\d{9}(?:\.\d{1,9})?)(?![\d.])")
-_LONGEST = 160  # letters that are looked through for a clock
+_LONGEST = 160  # letters that are searched for a clock
 _DATED = (_DATE_TIME, _MONTH_FIRST, _RICH, _POINTED, _YEARLESS, _GLOG, _SYSLOG)
 _CLOCKS = (*_DATED, _CLOCK, EPOCH)
-_DOUBTFUL = re.compile(  # its digits tell whether it begins a clock
+_DOUBTFUL = re.compile(  # its digits decide whether it begins a clock
     r"(?<![\d/])\d\d/\d\d (?=\d\d:\d\d:\d\d)|(?<![\d.])\d(?=\d{9}(?:\.\d{1,9})?(?![\d.]))", re.ASCII
 )
 _DECIDED = re.compile(rf"{_MONTH_DAY}|1")
 _MORE_OF_CLOCK = re.compile(r"[\w:.]|,\d| [AP]M\b")
-_BEGINNING = re.compile(r"[\[(]?(?:\d|[IWEF]\d|[A-Z][a-z]{2},? )")  # of any clock; most lines have none
+_BEGINNING = re.compile(r"[\[(]?(?:\d|[IWEF]\d|[A-Z][a-z]{2},? )")  # how any clock begins; most lines have none
 _AFTER_CLOCK = re.compile(r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?[\])]?[:,]?\s*")
 _NAME_IN_BRACKET = re.compile(r"\s[A-Za-z_][\w.]{0,60}\]:?\s*")  # detectron2: `[05/04 09:30:07 d2.engine]: `
 
-# Launchers, loggers and copies put these in front of a line. Only what cannot be the program's own words.
+# Launchers, loggers and copies put these in front of a line. Only what cannot be the program's own output.
 _PIECES = re.compile(
     r"""(?:\s+
     |>\s?
@@ -337,11 +337,11 @@ _PIECES = re.compile(
     re.VERBOSE,
 )
 
-_PLAIN_STARTS = ("step ", "saving ", "iter ")  # nothing stands before most lines
+_PLAIN_STARTS = ("step ", "saving ", "iter ")  # most lines have no prefix
 
 
 def stamp_of(prefix: str, own: str = "") -> float | None:
-    """Seconds of the clock in front of a line, on an arbitrary but steady zero; None where there is none."""
+    """The clock in front of a line, in seconds from an arbitrary but fixed zero; None if there is none."""
     found = clock_in(prefix, own)
     if found is None:
         return None
@@ -364,14 +364,14 @@ def stamp_of(prefix: str, own: str = "") -> float | None:
 
 
 def clock_in(prefix: str, own: str = "") -> re.Match[str] | None:
-    """In a prefix, or with a date in what a statement leaves open behind it, where a bar may show any other clock."""
+    """Finds a clock in a prefix, or a date in the open part after it, where other clocks may belong to a bar."""
     whole = (prefix + own)[:_LONGEST]
     found = (pattern.search(whole if pattern in _DATED else prefix[:_LONGEST]) for pattern in _CLOCKS)
     return next(filter(None, found), None) if whole else None
 
 
 def doubts_in(prefix: str) -> Iterator[re.Match[str]]:
-    """What begins a clock, or begins one in other lines, by its digits."""
+    """The parts that begin a clock, or do so in other lines, depending on their digits."""
     return _DOUBTFUL.finditer(prefix[:_LONGEST])
 
 
@@ -380,18 +380,18 @@ def begins_clock(doubt: str) -> bool:
 
 
 def is_like_others(line: str) -> bool:
-    """Whether nothing in front of it would be a clock with other digits."""
+    """Whether nothing in front of it would become a clock with other digits."""
     return all(begins_clock(doubt[0]) for doubt in doubts_in(line))
 
 
 def is_more_of_clock(behind: str) -> bool:
-    """Whether what stands behind a clock may change it."""
+    """Whether the text after a clock may change it."""
     return _MORE_OF_CLOCK.match(behind) is not None
 
 
-@lru_cache(1024)  # every format that may claim a log looks at its first lines
+@lru_cache(1024)  # every candidate format reads the first lines of a log
 def strip_prefix(line: str) -> tuple[str, str]:
-    """A line without its launcher and timestamp prefix, and that prefix."""
+    """Splits a line into its text and its launcher and timestamp prefix."""
     if line.startswith(_PLAIN_STARTS):
         return line, ""
     begin = 0

@@ -1,4 +1,4 @@
-"""A format whose iterations are single lines: the statements of its lines, and no code."""
+"""A format whose iterations are single lines: described by statements, without code."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
     "loss": ("loss", 1.0), "mfu_pct": ("reported_mfu", 1e-2), "mfu": ("reported_mfu", 1.0),
     "tokens_per_s": ("reported_tokens_per_s", 1.0), "stamp_s": ("stamp_s", 1.0),
 }  # fmt: skip
-"""The column of iterations that a field of a line goes to, and its unit in it."""
+"""The column of iterations that a field is stored in, and the factor to its unit."""
 _TEXTS = ("any", "rest", "name", "word", "quoted")
 
 
 class Kept(NamedTuple):
-    """Lines that become rows of a table in the records, which the format makes something of when all is read."""
+    """Lines kept as rows of a table in the records; the format evaluates them once everything is read."""
 
     name: str
     lines: tuple[Line, ...]
     columns: tuple[str | float, ...] = ()
-    """Behind the number of the line: its fields, `stamp_s`, or a number that is the same for all of these lines."""
+    """After the line number: fields of the line, `stamp_s`, or a number that is the same for all of these lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,28 +51,28 @@ class LineFormat:
     timing: Timing
     holds: frozenset[str] = NOTHING
     iterations: tuple[Line, ...]
-    """Fields: `number`, one of the times or `per_s`, and what else COLUMNS names; `last`. Matched behind the prefix."""
+    """Fields: `number`, one of the times or `per_s`, others named in COLUMNS, and `last`. Matched after the prefix."""
     evaluations: tuple[Line, ...] = ()
-    """Fields: at, val_loss, train_loss, took_s, took_ms; all may be missing."""
+    """Fields: at, val_loss, train_loss, took_s, took_ms; all are optional."""
     checkpoints: tuple[Line, ...] = ()
     """Fields: at, took_s, took_ms."""
     settings: tuple[Line, ...] = ()
-    """Fields are settings by name, or `gpu_text` and other facts; a header marks a process start."""
+    """Fields are settings by name, `gpu_text` or other facts; a header marks the start of a process."""
     timeless: tuple[Line, ...] = ()
-    """Steps of a stage that prints no times: named to the user as lines that are not understood."""
+    """Steps of a stage that prints no times: reported to the user as lines that were not understood."""
     tables: tuple[Kept, ...] = ()
     own: tuple[Line, ...] = ()
-    """Lines that the format reads by code of its own, in `add_event` or `read_event`."""
+    """Lines that the format reads in code, in `add_event` or `read_event`."""
     events_first: bool = True
-    """Lines of evaluations and checkpoints stand before that of their iteration, where they do not have its number."""
+    """Whether evaluations and checkpoints without a number come before the line of their iteration."""
     events_offset: int = 0
-    """From the number of the iteration beside such a line to that of the event."""
+    """Added to the number of the neighbouring iteration to get that of the event."""
     untimed: tuple[Untimed, ...] = ()
     traits: Traits = field(default_factory=Traits)
     prefixes: bool = True
-    """What launchers and loggers put in front of a line is taken away before a statement is tried."""
+    """Whether the prefixes of launchers and loggers are removed before a statement is tried."""
     last_offset: int = 0
-    """From the number of iterations that the log prints to the number of the last one."""
+    """Added to the printed number of iterations to get the number of the last one."""
 
     def reader(self) -> Reader:
         return Reader(
@@ -83,7 +83,7 @@ class LineFormat:
     # --- is it this format? -----------------------------------------------------------------------------------
 
     def sniff(self, head: bytes) -> float:
-        """How many of the first lines with the marks are iterations; below 1 where only the start of a run is there."""
+        """How many of the first lines with the marks are iterations; below 1 if only the start of a run is there."""
         hits = sum(
             any(line.fits(rest) for line in self.iterations)
             for rest in lines_behind(head, self._marks, prefixes=self.prefixes)
@@ -109,7 +109,7 @@ class LineFormat:
         self.read_block(block, block.filled, np.arange(len(block.starts)) + first_line, records)
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        """Reads those lines of a block that are left; the numbers are those of all of its lines."""
+        """Reads the lines of a block that are left; `numbers` are those of all its lines."""
         for _, lines, found in alike(block, left, self.iterations, prefixes=self.prefixes):
             fits = _possible(found)
             if not np.all(fits):
@@ -120,10 +120,10 @@ class LineFormat:
         left = block.holding(left, self._letters)
         events, unplaced = len(records.events), len(records.unplaced)
         for statement, lines, found in alike(block, left, self.together, prefixes=self.prefixes):
-            if statement not in self.iterations:  # else with numbers that none can have
+            if statement not in self.iterations:  # else its numbers are impossible
                 left = block.without(left, lines[self.add_events(statement, numbers[lines], found, records)])
         rows: list[dict[str, float]] = []
-        silent: set[bytes] = set()  # lines without a meaning have none with other digits
+        silent: set[bytes] = set()  # meaningless lines, with any other digits too
         for index, number in zip(left.tolist(), numbers[left].tolist(), strict=True):
             line = block.line(index)[:LONGEST_LINE]
             kind = line.translate(ONE_DIGIT)
@@ -157,7 +157,7 @@ class LineFormat:
 
     @cached_property
     def together(self) -> tuple[Line, ...]:
-        """Lines of events that are read all at once, behind the iterations, which come first for a single line too."""
+        """Event lines that are read all at once, after the iterations, which come first for a single line too."""
         by_code = type(self).read_event is not LineFormat.read_event
         events = [line for line in self._events if line not in self.settings]
         return (*self.iterations, *events) if events and not by_code else ()
@@ -166,20 +166,20 @@ class LineFormat:
         records.place(after=self.events_first, offset=self.events_offset)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        """Adds the iterations on these lines, whose fields are the columns."""
+        """Adds the iterations on these lines from their fields, which are columns."""
         columns: dict[str, np.ndarray] = {
             name: found[each] * scale for each, (name, scale) in COLUMNS.items() if each in found
         }
         if "per_s" in found:
             columns["time_s"] = 1 / found["per_s"]
         if "last" in found:
-            # Said again where the numbers fall back: that may be the start of another run.
+            # Repeated if the numbers fall back: that may be the start of another run.
             new = np.diff(found["last"], prepend=-1).astype(bool) | (np.diff(found["number"], prepend=0) < 0)
             for row in np.flatnonzero(new).tolist():
                 self.add_last(records, int(lines[row]), float(found["last"][row]))
         columns |= {"number": found["number"].astype(np.int64), "line": lines}
         timed = columns["time_s"] > 0 if "time_s" in columns else np.ones(len(lines), bool)
-        if not timed.all():  # a first line before anything was timed
+        if not timed.all():  # a first line, before anything was timed
             columns = {name: column[timed] for name, column in columns.items()}
         records.add_rows(**columns)
 
@@ -188,14 +188,14 @@ class LineFormat:
             records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
 
     def read_line(self, line: str, number: int, records: Records) -> dict[str, float] | None:
-        """Reads one line: the fields of an iteration, None for another line, which becomes an event, {} for neither."""
+        """Reads one line: returns the fields of an iteration, None for another known line, {} for a meaningless one."""
         rest, prefix = strip_prefix(line) if self.prefixes else (line, "")
         for statement in self.iterations:
             found = statement.find(rest)
             if found is not None:
                 values = found.values()
                 if "loss" in values and not math.isfinite(values["loss"]):
-                    values["loss"] = math.inf  # nan is what was not printed
+                    values["loss"] = math.inf  # nan means not printed
                 stamp = stamp_of(prefix, rest[: found.begin])
                 if stamp is not None:
                     values["stamp_s"] = stamp
@@ -206,16 +206,16 @@ class LineFormat:
             return None
         if read_surroundings(rest, prefix, number, records):
             return None
-        # The time in a piece of its own has a mark that other lines have too: "runtime: ", "wall clock time: ".
+        # A time in a separate piece has a mark that other lines have too: "runtime: ", "wall clock time: ".
         headed = any(not each.pieces or each.letters.decode() in rest for each in self.iterations)
         timed = headed and any(mark in rest for mark in self.marks_of_time)
         if timed or any(each.fits(rest) for each in self.timeless):
-            records.add_unread(number, line)  # looked like an iteration, and is none that we understand
+            records.add_unread(number, line)  # looks like an iteration, but is not understood
             return None
         return None if names_fault_by_number(rest) else {}
 
     def read_event(self, rest: str, prefix: str, number: int, records: Records) -> bool:
-        """Reads one line of an event. A format that has code of its own for it is read line by line."""
+        """Reads the event on one line. A format that overrides this is read line by line."""
         for statement in self._events:
             found = statement.find(rest)
             if found is not None:
@@ -227,7 +227,7 @@ class LineFormat:
         return False
 
     def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
-        """Adds what these lines say that fit the statement; which of them have numbers that can be."""
+        """Adds the events of these lines, which fit the statement; returns which of them have possible numbers."""
         table = self._tables.get(statement)
         if table is not None:
             columns = [found.get(each, math.nan) if isinstance(each, str) else each for each in table.columns]
@@ -244,7 +244,7 @@ class LineFormat:
     def add_event(
         self, statement: Line, values: dict[str, float], stamp: float | None, number: int, records: Records
     ) -> bool:
-        """Adds what a line says that fits the statement; False where its numbers cannot be."""
+        """Adds the event of a line that fits the statement; False if its numbers are impossible."""
         at = at_of(values)
         if statement in self.evaluations:
             evaluation = Evaluation(
@@ -263,7 +263,7 @@ class LineFormat:
         known = False
         for statement in self.settings:
             found = statement.find(rest)
-            if found is None and len(rest) < len(line):  # a row of a table looks like a prefix
+            if found is None and len(rest) < len(line):  # a table row looks like a prefix
                 found = statement.find(line)
             if found is None:
                 continue
@@ -281,7 +281,7 @@ class LineFormat:
 
 
 def _possible(found: Mapping[str, Any]) -> Any:
-    """Whether number and time are some that an iteration can have: of columns as of single values."""
+    """Whether number and time are possible for an iteration; works for columns and for single values."""
     fits = found.get("number", 0.0) <= LARGEST_KEPT
     for each, (name, scale) in COLUMNS.items():
         if name == "time_s" and each in found:

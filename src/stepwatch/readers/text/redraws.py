@@ -1,4 +1,4 @@
-"""Progress bars that are drawn again and again: of many drawings of one bar those that show something new."""
+"""Progress bars that are redrawn many times: keeps only the drawings that show something new."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from stepwatch.readers.text.block import Block, Ints
 
-_BEGIN, _END = 3, 2  # drawings at the ends of a bar: empty, the first step and its title; the last step, and again
+_BEGIN, _END = 3, 2  # drawings kept at the ends of a bar: empty, the first step and its title; the last step, twice
 _MOST_DIGITS = 9
 
 
 def thinned(block: Block, first_line: int, apart_s: float) -> tuple[bytes, Ints]:
-    """The text without drawings that follow on another of the same bar so closely, and the numbers of its lines.
+    """The text without drawings that closely follow another one of the same bar, and its line numbers.
 
-    A drawing is `<number>/<total> [<clock><…]` at the end of its line, whatever stands before it. A full bar is kept
-    always, as is every line that is no drawing.
+    A drawing is `<number>/<total> [<clock><…]` at the end of its line, after any text. A full bar is always kept, as is
+    every line that is not a drawing.
     """
     octets = block.octets
     places = np.flatnonzero(octets == ord("<"))
@@ -23,7 +23,7 @@ def thinned(block: Block, first_line: int, apart_s: float) -> tuple[bytes, Ints]
     alone = (np.diff(line, prepend=-1) > 0) & (np.diff(line, append=len(block.starts)) > 0)
     alone &= octets[np.maximum(block.ends[line] - 1, 0)] == ord("]")
     line, at = line[alone], places[alone]
-    # The clock, as 1:02:03 or 02:03 behind a bracket, and what stands before it.
+    # The clock, as 1:02:03 or 02:03 after a bracket, and what precedes it.
     seconds, at, fits = _int_before(block, at)
     minutes, at, more = _int_before(block, at - 1)
     hours, before, with_hours = _int_before(block, at - 1)
@@ -61,7 +61,7 @@ def thinned(block: Block, first_line: int, apart_s: float) -> tuple[bytes, Ints]
 
 
 def _int_before(block: Block, at: Ints) -> tuple[Ints, Ints, np.ndarray]:
-    """The whole numbers that end at these places, where they begin, and whether there is one."""
+    """The whole number that ends at each place, where it begins, and whether there is one."""
     value, scale, end = np.zeros(len(at), np.int64), 1, at
     going = np.ones(len(at), bool)
     for _ in range(_MOST_DIGITS):

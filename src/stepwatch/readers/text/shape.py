@@ -1,9 +1,9 @@
-"""Lines of one shape, read all at once.
+"""Reads lines of one shape all at once.
 
 A log of two million iterations is two million lines of one shape. One of them, read by its pattern, shows which pieces
-of the statement are there and what stands around them; that makes a short list of steps (a literal, a number, a word),
-and each step is done by numpy for all lines of a block together. Lines that do not fit are left: one of those that are
-most alike shows the next shape, and what fits none of the shapes is read line by line.
+of the statement are present and what surrounds them. The result is a short list of steps (a literal, a number, a word);
+numpy performs each step for all lines of a block together. Among the lines that do not fit, one of the most common kind
+shows the next shape. What fits none of the shapes is read line by line.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from stepwatch.readers.text.block import (
 from stepwatch.readers.text.clocks import Prefix, skip_spaces
 from stepwatch.readers.text.line import LONGEST_LINE, ONE_DIGIT, Found, Line, strip_prefix, value_of
 
-_SAMPLED = 2000  # lines that are looked through for a model
-_DRAWINGS = bytes(range(128, 256))  # of a bar
+_SAMPLED = 2000  # lines searched for a model
+_DRAWINGS = bytes(range(128, 256))  # the bytes that draw a bar
 
 
 # --- steps --------------------------------------------------------------------------------------------------------
 
 
 class Step(Protocol):
-    """Something that stands next in all lines."""
+    """A part that comes next in all lines."""
 
     @property
     def name(self) -> str:
-        """Of the value that it gives; empty for none."""
+        """The name of its value; empty if it has none."""
 
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats | None]:
-        """Where it is there, the places behind it, and its values."""
+        """Which lines have it, where it ends, and its values."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Figure:
     name: str
     kind: str
     guarded: bool = True
-    """Nothing that follows shows where the number ends."""
+    """Whether nothing that follows shows where the number ends."""
 
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats]:
         fits, at, values = _FIGURES[self.kind](block, at)
@@ -89,7 +89,7 @@ class Spaces:
 
 @dataclass(slots=True)
 class Until:
-    """All up to a letter, or up to the end of the line."""
+    """Everything up to a letter, or to the end of the line."""
 
     letter: int
     least: int = 1
@@ -98,7 +98,7 @@ class Until:
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, None]:
         stop = at + bytes_before(block.words[at], self.letter)
         rows = np.flatnonzero((stop == at + 8) & (stop < ends))
-        for _ in range(150):  # no word, and no drawing of a bar, is so many times eight bytes long
+        for _ in range(150):  # no word or drawing of a bar is longer than 150 times eight bytes
             if not len(rows):
                 break
             count = bytes_before(block.words[stop[rows]], self.letter)
@@ -112,7 +112,7 @@ class Until:
 
 @dataclass(slots=True)
 class Rest:
-    """All up to the end of the line."""
+    """Everything up to the end of the line."""
 
     name: str = ""
 
@@ -130,7 +130,7 @@ class End:
 
 @dataclass(slots=True)
 class Spaced:
-    """One of these with any number of spaces before it."""
+    """One of these, after any number of spaces."""
 
     step: Literal | Figure | End
 
@@ -142,7 +142,7 @@ class Spaced:
         if block.octets[at[0]] == ord(" "):
             at = skip_spaces(block, at)
         found = self.step.apply(block, at, ends)
-        if found[0].all():  # where the first line has no space the others mostly have none
+        if found[0].all():  # if the first line has no space, most others have none
             return found
         behind = skip_spaces(block, at)
         return found if behind is at else self.step.apply(block, behind, ends)
@@ -162,31 +162,31 @@ _FIGURES: dict[str, Callable[[Block, Ints], tuple[Mask, Ints, Floats]]] = {
 
 
 def read_values(block: Block, begins: Ints, ends: Ints, kind: str) -> Floats:
-    """The figures between these places; nan where there is none."""
+    """The numbers between these places; nan if there is none."""
     fits, stops, values = _FIGURES[kind](block, begins)
     for row in np.flatnonzero(~fits | (stops != ends)).tolist():
         values[row] = value_of(block.text[begins[row] : ends[row]].decode("utf-8", "replace"), kind)
     return values
 
 
-# --- from one line to the steps of all ----------------------------------------------------------------------------
+# --- from one line to the steps for all ---------------------------------------------------------------------------
 
 
 class Shape(NamedTuple):
-    """What stands in front of such lines, and the steps behind it."""
+    """The prefix of lines of this shape, and the steps after it."""
 
     prefix: Prefix
     steps: list[Step]
 
     @classmethod
     def of(cls, line: str, found: Found, prefix: str = "") -> Shape | None:
-        """The shape of a line that was read, and of what stood before it; None where it is of no use for others."""
+        """The shape of a line, from what was found in it and its prefix; None if it is of no use for other lines."""
         steps = _Steps()
         at = found.begin
         before = (-1, -1)
         for begin, end, field in found.spans:
             if (begin, end) == before and end > begin:
-                continue  # of two names for it one is enough
+                continue  # one of two names for the same text is enough
             if begin < at:
                 return None
             before = begin, end
@@ -211,7 +211,7 @@ class Shape(NamedTuple):
         return cls(Prefix(prefix, line[: found.begin]), steps.finished())
 
     def match(self, block: Block, lines: Ints) -> tuple[Ints, dict[str, Floats]]:
-        """Those of the lines that have the shape, and their values by name; the clock in front is `stamp_s`."""
+        """The lines that have this shape, and their values by name; the clock in the prefix is `stamp_s`."""
         lines, at, stamps = self.prefix.skip(block, lines)
         ends = block.ends[lines]
         found = {} if stamps is None else {"stamp_s": stamps}
@@ -228,12 +228,12 @@ class Shape(NamedTuple):
 
 
 class _Steps:
-    """Grows piece by piece; letters that follow on each other become one literal."""
+    """Collects steps piece by piece; adjacent letters become one literal."""
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
         self._letters = ""
-        self._figure: Figure | None = None  # behind which there are spaces at most
+        self._figure: Figure | None = None  # the last figure, while nothing but spaces follows it
 
     def add(self, step: Step) -> None:
         letters, self._letters = self._letters.encode(), ""
@@ -251,9 +251,9 @@ class _Steps:
                 self._figure = each if isinstance(each, Figure) else None
 
     def add_text(self, text: str, fixed: int, follows: str = "") -> None:
-        """Letters of the statement, as many as are fixed; of the others all but the figures.
+        """Adds the first `fixed` letters as they are; of the remaining text, everything except figures.
 
-        What follows ends a figure too, where it can be no part of one.
+        `follows` ends a figure too if it cannot be part of one.
         """
         fixed = max(min(fixed, len(text)), 0)
         self._letters += text[:fixed]
@@ -272,7 +272,7 @@ class _Steps:
 
 
 _ENDS_OF_FIGURES = tuple(":;|])}")
-_TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
+_TOKENS = re.compile(  # a word that contains a digit, such as bf16, is a word
     r"(?P<space> +(?=[^ ]*\d)| {2,})|(?P<key>[^ \d]*?[A-Za-z][^ =:]*[=:])?"
     r"(?P<figure>[-+]?[^ A-Za-z=:]*\d[^ ]*)|(?P<letters>[^ ]+| )"
 )
@@ -281,8 +281,8 @@ _TOKENS = re.compile(  # a word with a digit in it, such as bf16, is a word
 def alike(
     block: Block, lines: Ints, statements: Sequence[Line], *, prefixes: bool = True
 ) -> Iterator[tuple[Line, Ints, dict[str, Floats]]]:
-    """Those of the lines that fit one of the statements, those of one shape together, with their values."""
-    poor = 0  # shapes that so few lines have that they are not worth it
+    """The lines that fit one of the statements, grouped by shape, with their values."""
+    poor = 0  # shapes with too few lines to be worth it
     refused: set[bytes] = set()
     marks = {mark for statement in statements for mark in statement.marks}
     for _ in range(40):
@@ -291,7 +291,7 @@ def alike(
             return
         fits, found = model.shape.match(block, lines)
         poor += len(fits) < 4
-        # The pattern finds the same fields in some of the lines as in the one that showed their shape.
+        # Check a sample: the pattern must find the same fields in these lines as in the model.
         some = {(len(fits) - 1) * part // 15 for part in range(16)} if len(fits) else ()
         texts = (block.line(fits[place]).decode("utf-8", "replace") for place in some)
         read = (model.statement.find(strip_prefix(text)[0] if prefixes else text) for text in texts)
@@ -306,7 +306,7 @@ class _Model(NamedTuple):
     """A line that shows the shape of others."""
 
     kind: bytes
-    """The line with one digit for all, as others of its kind are."""
+    """The line with all digits replaced by 0, as in the other lines of its kind."""
     statement: Line
     fields: frozenset[str]
     shape: Shape
@@ -315,12 +315,12 @@ class _Model(NamedTuple):
 def _model(
     block: Block, lines: Ints, statements: Sequence[Line], marks: set[bytes], prefixes: bool, refused: set[bytes]
 ) -> _Model | None:
-    """A line that one of the statements fits, of the kind of which there are most."""
+    """A line that fits one of the statements, of the most common kind."""
     if not len(lines):
         return None
     if len(lines) <= _SAMPLED:
         text = block.letters(lines)
-    else:  # in steps of the golden ratio, which no period of a log falls in with
+    else:  # in steps of the golden ratio, which do not coincide with any period of a log
         lines = lines[(np.arange(_SAMPLED) * ((5**0.5 - 1) / 2) % 1 * len(lines)).astype(np.int64)]
         text = b"\n".join(block.lines(lines))
     if not any(map(text.__contains__, marks)):

@@ -1,6 +1,6 @@
-"""Presenters turn an answer into text; they alone speak a language.
+"""Presenters turn an answer into text. Only they depend on the language.
 
-`document_of` says what an answer holds, the writers write any document, and JSON is the answer itself.
+`document_of` composes the content of an answer, the writers write any document, and JSON is the answer itself.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 CHARTS = ("times", "anatomy", "throughput", "forecast", "parts", "machine")
-"""What can be drawn of a run, by the names that `--chart` takes."""
+"""The charts of a run, by the names that `--chart` takes."""
 PLAN_CHARTS = ("parts", "memory")
 COMPARISON_CHARTS = ("step", "parts")
 
 
 class Typed(NamedTuple):
-    """What the reader typed, where the answer is shown to nobody else: a report that is passed on names no paths."""
+    """What the user typed. Only for answers that nobody else sees: a report that is passed on must not name paths."""
 
     logs: tuple[str, ...]
     options: tuple[str, ...] = ()
-    """Each with its value, quoted."""
+    """Each option with its value, quoted."""
 
 
 class View(NamedTuple):
@@ -64,15 +64,15 @@ class View(NamedTuple):
     front_matter: bool = False
     chart: str | None = None
     typed: Typed | None = None
-    """For the command to ask next; None: as the answer knows it."""
+    """Repeated in the next command to ask; None: the command is built from what the answer knows."""
     colour: bool | None = None
-    """None: as standard output can take it. False for an answer that goes into a file."""
+    """None: depends on what standard output supports. False for an answer that is written to a file."""
 
 
 def document_of(answer: Answer, view: View | None = None, *, brief: bool = False) -> Document:
-    """What is said, in which order and how urgently; the same for every form. Loads only what this answer needs.
+    """What the answer says, in which order and how urgently; the same for every form. Imports only what it needs.
 
-    `brief` is for the first screen of a terminal: what it never shows may be missing.
+    `brief` is for the first screen of a terminal: content that it never shows may be missing.
     """
     view = view or View()
     if isinstance(answer, Report):
@@ -117,7 +117,7 @@ def render(answer: Answer, form: str, language: str, view: View | None = None) -
 
 
 def text_of(answer: Answer, form: str, language: str, view: View | None = None) -> Iterable[str]:
-    """The answer in any form but a picture. JSON, which may be much longer than the log, comes in pieces."""
+    """The answer in any form except a picture. JSON comes in pieces, as it may be much longer than the log."""
     view = view or View()
     with _in_words_for(answer):
         if form == "json":
@@ -144,7 +144,7 @@ def text_of(answer: Answer, form: str, language: str, view: View | None = None) 
 
 @contextmanager
 def _in_words_for(answer: Answer) -> Iterator[None]:
-    """Meanwhile iterations are called epochs, where a log shows nothing smaller."""
+    """Within this context iterations are called epochs if the log shows nothing smaller."""
     logged = answer.runs if isinstance(answer, Report) else ()
     before = EPOCHS.set(bool(logged) and all(run.analysis.run.traits.counts_epochs for run in logged))
     try:
@@ -163,7 +163,7 @@ def page_body(answer: Answer, language: str) -> Body:
 
 
 def page_fragment(answer: Answer, language: str) -> str:
-    """The answer for a page that is not ours, such as a notebook's: without script, and its style ends with it."""
+    """The answer for a page that is not ours, such as a notebook: without script, its styles affect nothing else."""
     from stepwatch.presenters.html import as_fragment
 
     with _in_words_for(answer):
@@ -171,7 +171,7 @@ def page_fragment(answer: Answer, language: str) -> str:
 
 
 def _picture(answer: Answer, name: str | None, language: str) -> bytes:
-    """One chart with the headline above it; of several runs that of the longest, as on the first screen."""
+    """One chart under the headline; of several runs the chart of the longest, as on the first screen."""
     from stepwatch.presenters.pictures import png
     from stepwatch.presenters.run_charts import plot
 

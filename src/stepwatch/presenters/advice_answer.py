@@ -1,4 +1,4 @@
-"""What is said of changes to a run, or of recommended settings where there is none: the answer to `advise`."""
+"""The answer to `advise`: changes to a run, or recommended settings if there is no run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepwatch.advice.recommended import Recommended
     from stepwatch.report import AdviceReport
 
-# Settings that nanoGPT's train.py does not take: a patch or another command stands for them.
+# Settings that nanoGPT's train.py does not accept: they need a patch or another command.
 NOT_TAKEN = {
     *("flash", "fused", "world_size", "vocab_size", "activation_checkpointing", "chunked_loss"),
     *("tokens_per_iter", "n_params", "mtbf_hours"),
@@ -90,7 +90,7 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
         doc.Text((time(plan.estimate.step_s),), label=Message("Training step")),
         doc.Text((time(plan.total_s), iterations), label=Message("Whole run")),
     )
-    from stepwatch.presenters.plan_sentences import speed  # no log needs it
+    from stepwatch.presenters.plan_sentences import speed  # not needed for a log
 
     reasons = (*texts(recommended_reasons(found)), *texts(answer.remarks, "notice"), doc.Text(speed(plan)))
     return doc.Document(
@@ -108,7 +108,7 @@ def _recommended_document(answer: AdviceReport, found: Recommended) -> doc.Docum
 
 
 def headline(advised: AdviceList) -> Message:
-    """What all changes give together; what to look at in the machine counts for nothing here."""
+    """What all changes save together; advice to look at the machine does not count."""
     chosen = sum(advised.chosen)
     if not chosen:
         return Message("No setting is worth changing, but the machine is worth a look.")
@@ -135,7 +135,7 @@ def headline(advised: AdviceList) -> Message:
 
 
 def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
-    """Instead of a list that is empty; why it is only where it is known what evaluations and checkpoints take."""
+    """Said instead of an empty list. The reason is added only if the cost of evaluations and checkpoints is known."""
     if advised is None:
         return (Message("The log shows too little to say what is worth changing."),)
     said = Message("Nothing is worth changing.")
@@ -157,9 +157,9 @@ def nothing(advised: AdviceList | None) -> tuple[Message, ...]:
 
 
 def changes(advised: AdviceList, *, pressing: bool = False) -> Iterator[doc.Section]:
-    """Each with what it saves and the lines to paste; below it, folded, what could be done instead.
+    """One section per change: what it saves and the lines to paste, with its alternatives folded below.
 
-    `pressing` puts the first one that can be made on the first screen.
+    `pressing` puts the first change that has a remedy on the first screen.
     """
     alternatives = {position: advised.alternatives_to(position) for position in range(len(advised.advice))}
     inner = {other for others in alternatives.values() for other in others}
@@ -194,12 +194,12 @@ def saves(advised: AdviceList, position: int) -> Message:
         return Message("Saves {saved:range} of {total:time}.", facts)
     if advice.saves_s.high < total_s.mid:
         return Message("Saves {saved:range} of {total:time}, as estimated.", facts)
-    # Where the estimate is wide, a saving may exceed the middle of the whole.
+    # If the estimate is wide, a saving may exceed the midpoint of the total.
     return Message("Saves {saved:range} of {total:range}, as estimated.", {"saved": advice.saves_s, "total": total_s})
 
 
 def together(advised: AdviceList, position: int) -> tuple[Message, ...]:
-    """What it gives with those before it; said from the second one on that counts."""
+    """What the change saves together with the previous ones; empty for the first one that counts."""
     if not advised.advice[position].remedy or not any(advised.chosen):
         return ()
     if not advised.chosen[position]:
@@ -210,7 +210,7 @@ def together(advised: AdviceList, position: int) -> tuple[Message, ...]:
 
 
 def span(advised: AdviceList) -> Message | None:
-    """What run the savings are of, where a log is not a whole one."""
+    """Which run the savings refer to, if the log does not cover a whole run."""
     a = advised.case.analysis
     if a is None or not advised.advice or a.forecast.done or a.forecast.max_iters is None:
         return None
@@ -260,7 +260,7 @@ def command_of(answer: AdviceReport) -> tuple[str, ...]:
 
 
 def train_command(new: Mapping[str, Value], config: str | None, cards: int) -> tuple[str, ...]:
-    """nanoGPT's own command with the changes; empty where no setting of its changes."""
+    """nanoGPT's own command with the changes; empty if none of its settings changes."""
     taken = [f"--{name}={value}" for name, value in new.items() if name not in NOT_TAKEN]
     if not taken and "world_size" not in new:
         return ()
@@ -279,12 +279,12 @@ def config_diff(change: Mapping[str, tuple[Value | None, Value]]) -> list[str]:
 
 
 def _setting(name: str, value: Value) -> str:
-    """As it is written: a line of a config, or an option of a command."""
+    """A setting as it is written: a line of a config, or an option of a command."""
     return f"{name} {value}" if name.startswith("-") else f"{name} = {value!r}"
 
 
 def config_lines(found: Recommended) -> list[str]:
-    """A config file; what train.py takes from elsewhere is a comment."""
+    """The lines of a config file; settings that train.py does not take are commented out."""
     return [f"{'# ' * (name in NOT_TAKEN)}{name} = {value!r}" for name, value in found.settings.items()]
 
 
@@ -341,5 +341,5 @@ def recommended_reasons(found: Recommended) -> Iterator[Message]:
     usually = {"usual": usual.total_s, "batch": usual.workload.batch_size}
     if usual.fits is False:
         yield Message("nanoGPT's defaults do not fit this card: batch_size = {batch:n} needs more memory.", usually)
-    elif plan.total_s.mid < 0.99 * usual.total_s.mid:  # a hundredth is no difference
+    elif plan.total_s.mid < 0.99 * usual.total_s.mid:  # less than 1 % is no difference
         yield Message("With nanoGPT's defaults it would take {usual:range}.", usually)

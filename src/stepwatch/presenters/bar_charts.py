@@ -1,4 +1,4 @@
-"""Bars with ranges, as Vega-Lite: of a plan, of advice, of a comparison; all the time of a run, as plain markup."""
+"""Bars with ranges as Vega-Lite, for plans, advice and comparisons; and a run's time by part, as plain markup."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plan_parts(plan: Plan, language: str) -> Plot:
 
 
 def plan_memory(plan: Plan, language: str) -> Plot:
-    """What the run needs against what the card has."""
+    """The memory that the run needs, next to what the card has."""
     need, size = plan.estimate.vram_bytes, plan.gpu.vram_bytes
     colour = vega.ORANGE if plan.fits is False else vega.BLUE
     range_ = Message("{low:size} – {high:size}", {"low": need.low, "high": need.high})
@@ -56,7 +56,7 @@ def plan_memory(plan: Plan, language: str) -> Plot:
 
 
 def changes(advised: AdviceList | None, language: str) -> Plot | None:
-    """The run as it is, and with one change after the other; nothing where none is chosen."""
+    """The run as it is, then with one change added after the other; None if no change is chosen."""
     if advised is None or not any(advised.chosen):
         return None
     now = Interval.exactly(advised.before.total_s.mid)
@@ -75,7 +75,7 @@ def changes(advised: AdviceList | None, language: str) -> Plot | None:
 
 
 def compared_steps(c: Comparison, language: str) -> Plot:
-    """The step of both runs. The spread is of the iterations themselves, not of their mean."""
+    """The step times of both runs. The spread is that of the iterations, not of their mean."""
     bars = []
     for code, (name, a), colour in zip(("before", "after"), c.named, (vega.SLATE, vega.BLUE), strict=True):
         times = a.run.iterations.time_s[a.phases.normal]
@@ -90,7 +90,7 @@ def compared_steps(c: Comparison, language: str) -> Plot:
 
 
 def compared_parts(c: Comparison, language: str) -> Plot:
-    """Where the time of each run went, as shares of its own."""
+    """Where the time of each run went, as shares of that run."""
     found = {code: part_rows(a) for code, (_, a) in zip(("before", "after"), c.named, strict=True)}
     used = [part for part in vega.PART_COLOURS if any(row.part == part for rows in found.values() for row in rows)]
     titles = {part: say(PART_NAMES[part], language) for part in used}
@@ -132,7 +132,7 @@ def compared_parts(c: Comparison, language: str) -> Plot:
 def _bar_chart(
     name: str, title: Message, about: Message, bars: list[Bar], label: Message, amount: Message, language: str
 ) -> Plot:
-    """Bars with a thin line for the range of each; `label` and `amount` head the table behind it."""
+    """Bars, each with a thin line for its range; `label` and `amount` are the heads of the table of the same data."""
     names = {bar.code: say(bar.name, language) for bar in bars}
     figures = {bar.code: say(bar.figure, language) for bar in bars}
     data = [
@@ -156,13 +156,13 @@ _HATCHES = {
     "stall": "M-2 -2L10 10", "regular": "M-2 6L10 6M-2 2L10 2", "pair": "M-2 10L10 -2M-2 -2L10 10",
     "compile": "M3 4H5", "warm-up": "M3 4H5", "start": "M0 2H8M0 6H8", "unexplained": "M4 0V8M0 4H8",
 }  # fmt: skip
-"""What is drawn over the colour of a part in squares of 8 pixels, for those who see no difference between colours."""
+"""Hatching drawn over the colour of each part, in tiles of 8 pixels, for readers who cannot tell the colours apart."""
 
 
 def stacked_bar(found: Sequence[PartRow], name: str, language: str) -> str:
-    """One bar of all the time as SVG, and its parts with their time and share in words; needs no script.
+    """The whole time of a run as one bar in SVG, and its parts with their time and share as text; needs no script.
 
-    The texts are escaped; `name` keeps the names of its hatches apart from those of other bars on the page.
+    The texts are escaped. `name` keeps the ids of the hatch patterns unique if a page has several bars.
     """
     known = [part for part in found if part.share > 0]
     hatches, rects, items = [], [], []

@@ -1,4 +1,4 @@
-"""What is said of cards: the catalogue, one card, and this machine as it was measured."""
+"""Answers about cards: the catalogue, one card, and this machine as it was measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEGEND = Message(
 
 
 def card_list_document(cards: Sequence[Gpu]) -> Document:
-    """One line each. Heads carry the unit, so that the cells are bare figures."""
+    """One line per card. The heads carry the units, so that the cells are bare figures."""
     head = (
         *(Message("card"), Message("memory GiB"), Message("GB/s"), Message("bf16 TFLOPS"), Message("fp16 TFLOPS")),
         *(Message("fp32 TFLOPS"), Message("watts"), Message("conf.")),

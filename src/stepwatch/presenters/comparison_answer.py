@@ -1,4 +1,4 @@
-"""What is said of two runs side by side: the answer to `compare`."""
+"""The answer to `compare`: two runs side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BADGES = {
 
 
 def comparison_document(c: Comparison) -> doc.Document:
-    """All of it belongs on the first screen."""
+    """The whole document belongs on the first screen."""
     head = (Message("Part"), Message("Before"), Message("After"), Message("Ratio"))
     settings = tuple(tuple(map(word, row)) for row in settings_rows(c))
     settings_head = (Message("Setting"), Message("Before"), Message("After"))
@@ -56,7 +56,7 @@ def headline(c: Comparison) -> Message:
     return _DECIDED[c.verdict][c.per_token]._replace(params=facts)
 
 
-# By the verdict; the time of a step, and that of a token.
+# Keyed by verdict; each pair is for the time per step and for the time per token.
 _DECIDED = {
     "same": (
         Message(
@@ -75,7 +75,7 @@ _DECIDED = {
         Message("“{after:word}” is faster: {more:pct} less time per token than “{before:word}”."),
     ),
 }
-# By whether it is more time.
+# Keyed by whether the second run takes more time.
 _UNDECIDED = {
     True: (
         Message(
@@ -97,7 +97,7 @@ _UNDECIDED = {
 
 
 def certainty(c: Comparison) -> tuple[Message, ...]:
-    """How sure that is, and what becomes of the limit."""
+    """How certain the verdict is, and whether the limit is kept."""
     facts = {"low": c.ratio.low, "high": c.ratio.high, "limit": c.limit}
     if c.verdict == "not_comparable":
         untested = Message("Whether that is over the {limit:pct} allowed is not judged: the exit code is 0.", facts)
@@ -114,7 +114,7 @@ def certainty(c: Comparison) -> tuple[Message, ...]:
 
 
 def rows(c: Comparison) -> Iterator[tuple[Message | None, ...]]:
-    """Name, before, after and ratio."""
+    """Rows of name, before, after and ratio."""
     one, other = c.before.throughput, c.after.throughput
     formats = (c.before.run.format, c.after.run.format)
     cards = tuple(t.gpu.name if t.gpu is not None else None for t in (one, other))
@@ -152,4 +152,4 @@ def settings_rows(c: Comparison) -> list[tuple[str, str, str]]:
 def _plain(value: object) -> str:
     if not isinstance(value, float):
         return clean(value)
-    return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"  # parameters are counted, and beyond nine digits
+    return f"{value:.0f}" if value.is_integer() else f"{value:.9g}"  # parameter counts may exceed nine digits

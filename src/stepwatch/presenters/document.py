@@ -1,8 +1,8 @@
-"""What an answer says, in which order and how urgently: sections of blocks, as Messages; no language, no width.
+"""What an answer says, in which order and how urgently: sections of blocks of Messages, without language or width.
 
-One module per kind of answer composes a Document, one writer per form writes any Document. Where there is room for a
+One module per kind of answer composes a Document, one writer per form writes any Document. If there is room for a
 single screen only, a writer takes the blocks with a priority, the lowest number first. A document without any priority
-is always written whole.
+is always written in full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Priority(IntEnum):
-    """What comes onto the first screen before what; between them is room for an order: MORE + 1 comes after MORE."""
+    """The order in which blocks get onto the first screen. Values in between may be used: MORE + 1 comes after MORE."""
 
     ALWAYS = 0
     MAIN = 10
@@ -36,17 +36,17 @@ class Priority(IntEnum):
     REMARK = 30
     ASSUMED = 40
     TALLER = 50
-    """A chart of more than its least height."""
+    """More than the least height for a chart."""
     MORE = 60
     GAP = 70
     """An empty line before remarks and before the command."""
     EXTRA = 80
 
 
-# Options and nanoGPT's setting names are set as code, as one would type them.
+# Options and nanoGPT's setting names are formatted as code.
 _NAMES = "|".join(sorted((name for name in KINDS if "_" in name), key=len, reverse=True))
 _TYPED = re.compile(
-    # Letters of scripts without spaces may stand beside them.
+    # In scripts without spaces, letters may directly adjoin an option.
     rf"((?<![!-~“‘«])--[a-z]+(?:-[a-z]+)*(?: (?:[AB]:)?[a-z_]+=…| [AB]:\d+)?"
     rf"|(?a:\b(?:{_NAMES})\b(?: = \w+|=[\w.…]+)?))"
 )
@@ -54,7 +54,7 @@ _TYPED = re.compile(
 
 @dataclass(frozen=True)
 class Badge:
-    """A verdict in one word, with a sign that needs no colour."""
+    """A verdict in one word, with a sign that is clear without colour."""
 
     sign: str
     word: Message
@@ -78,13 +78,13 @@ class Text(NamedTuple):
     """One paragraph or list item of one or more sentences."""
 
     messages: tuple[Message, ...]
-    """Empty for what only the first screen says."""
+    """Empty for text that only the first screen shows."""
     kind: str = ""
-    """warning, notice, info, change or news for a remark, lead or aside; else plain."""
+    """warning, notice, info, change or news for a remark; lead; aside; empty for plain text."""
     label: Message | None = None
-    """Before it on the first screen, where no heading says what it is about."""
+    """Put in front of the text on the first screen if no heading says what it is about."""
     brief: tuple[Message, ...] = ()
-    """For the first screen, where it is shorter there."""
+    """A shorter version for the first screen."""
     priority: int | None = None
 
 
@@ -95,7 +95,7 @@ class Bullets(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """All the time of a run as one bar of its parts."""
+    """The whole time of a run as one bar, divided into its parts."""
 
     name: str
     parts: tuple[PartRow, ...]
@@ -106,36 +106,36 @@ class Table(NamedTuple):
     """Cells in rows and columns, and which of them a terminal shows."""
 
     head: tuple[Message, ...]
-    """Empty for labels with their values."""
+    """Empty for a table of labels and values."""
     align: str
-    """A letter for each column: l or r, or d for what is less important, to the left."""
+    """One letter per column: l (left), r (right), or d (left and dimmed, for less important columns)."""
     rows: tuple[tuple[Cell, ...], ...]
     priority: int | None = None
     strong: int | None = None
     """The row that stands out."""
     shown: tuple[int, ...] | None = None
-    """The rows on the first screen, where not all of them."""
+    """The rows on the first screen; None for all."""
     marks: tuple[str, ...] = ()
-    """For each row the letter of the text chart."""
+    """The letter of each row in the text chart."""
     left_out: tuple[int, ...] = ()
-    """Columns that may be left out where a terminal is too narrow, the first ones first."""
+    """Columns that may be left out if a terminal is too narrow, the first ones first."""
     name: int = 0
-    """Of such a table, the column whose texts lose their middle."""
+    """If `left_out` is set: the column whose texts may be shortened in the middle."""
     state: int = 0
-    """Of such a table, the column that may be wrapped."""
+    """If `left_out` is set: the column that may be wrapped."""
     links: tuple[str, ...] = ()
-    """For each row the anchor of the section that it is about, or an empty text."""
+    """For each row the anchor of the section that it refers to, or an empty string."""
     judged: int | None = None
-    """The column of badges by which the rows are in order, the worst first; a page sorts them by any column."""
+    """The column of badges by which the rows are sorted, the worst first; a page sorts by any column."""
 
 
 class Labelled(NamedTuple):
-    """A list of which every item has a label before it."""
+    """A list in which every item has a label."""
 
     items: tuple[Text, ...]
     priority: int | None = None
     figures: bool = False
-    """The few that most readers came for, each with what it is read against. Without a priority other blocks repeat
+    """The few figures that most readers look for, each with a reference value. Without a priority, other blocks repeat
     them, and only a page shows them, as a strip."""
 
 
@@ -147,7 +147,7 @@ class Code(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Something to be typed, and what for. Each argument is quoted already."""
+    """A command to type, and what it is for. Each argument is already quoted."""
 
     arguments: tuple[str, ...]
     why: Message | None = None
@@ -161,33 +161,33 @@ class Quoted(NamedTuple):
 
 
 class Points(NamedTuple):
-    """What a terminal draws of a chart: the time of iterations, each with the letter of what it includes."""
+    """The data for a chart on a terminal: the time of iterations, and a letter for what each includes."""
 
     number: Ints
     time_s: Floats
     marks: dict[str, Ints]
-    """Rows by their letter, in the order in which they are drawn, not all where they are many; STEP for plain steps."""
+    """Rows by letter, in drawing order, only every nth row if there are many; STEP for plain steps."""
     legend: dict[str, Message]
 
 
 STEP = "·"
-"""The mark of iterations that are drawn as a line, by the middle of each column."""
+"""The mark of plain steps, which are drawn as a line: the median of each column."""
 
 
 class Chart(NamedTuple):
-    """A picture, and what a terminal draws of it."""
+    """A picture, and the data for drawing it on a terminal."""
 
     name: str
     of: RunReport | Plan | Comparison | AdviceList | None = None
-    """What `run_charts.plot` draws; None where there is nothing to draw."""
+    """What `run_charts.plot` draws; None if there is nothing to draw."""
     sharing: int = 1
-    """How many runs of a page share the points that it may have."""
+    """How many runs share the maximum number of points of a page."""
     points: Points | None = None
     priority: int | None = None
 
 
 class Progress(NamedTuple):
-    """How far something is that goes on; the share from 0 to 1, None where the end is not known."""
+    """The progress of something that is still running; the share is between 0 and 1, None if the end is unknown."""
 
     name: str
     where: Message
@@ -202,26 +202,26 @@ class Section(NamedTuple):
     """Blocks under a heading, and sections below it."""
 
     name: str
-    """The same in every language: style sheets go by it."""
+    """The same in every language: style sheets refer to it."""
     heading: Message
     blocks: tuple[Block, ...]
     sections: tuple[Section, ...] = ()
     number: int | None = None
-    """Before the heading, where sections are ranked."""
+    """Shown before the heading if sections are ranked."""
     beside: Message | None = None
-    """Beside the heading, less prominent: what a change saves."""
+    """Shown next to the heading, less prominent: what a change saves."""
     anchor: str = ""
-    """By which a table links to it."""
+    """The target of links from a table."""
     badge: Badge | None = None
-    """Beside the heading while the section is folded."""
+    """Shown next to the heading while the section is folded."""
     below: bool = False
-    """Below the first screen, whatever priorities its blocks have."""
+    """Never on the first screen, regardless of the priorities of its blocks."""
     prompt: bool = False
-    """For a reader at a prompt alone: what to type next."""
+    """Only for readers at a prompt: what to type next."""
     folded: bool = False
-    """Of interest to few: a page shows its heading until it is opened."""
+    """Of interest to few: a page shows only the heading until the section is opened."""
     asked: bool = False
-    """Asked for by an option: shown whole, below the first screen too."""
+    """Requested by an option: shown in full, also below the first screen."""
 
 
 class Document(NamedTuple):
@@ -231,7 +231,7 @@ class Document(NamedTuple):
     blocks: tuple[Block, ...]
     sections: tuple[Section, ...] = ()
     about: str | None = None
-    """The name of the log, for titles; None where it has none."""
+    """The name of the log, for titles; None if it has none."""
 
     def charts(self) -> dict[str, Chart]:
         return {block.name: block for block in all_blocks(self) if isinstance(block, Chart)}
@@ -244,7 +244,7 @@ def all_blocks(part: Document | Section) -> Iterator[Block]:
 
 
 def sections(*found: Section) -> tuple[Section, ...]:
-    """Without blocks that hold nothing, and without sections of which nothing is left."""
+    """The sections without empty blocks; a section with nothing left is dropped."""
     kept = []
     for section in found:
         blocks = []
@@ -264,7 +264,7 @@ def sections(*found: Section) -> tuple[Section, ...]:
 
 
 def without_commands(document: Document) -> Document:
-    """For a reader who has no prompt."""
+    """The document without its commands, for a reader who has no prompt."""
     return document._replace(sections=sections(*map(_without_commands, document.sections)))
 
 
@@ -274,7 +274,7 @@ def _without_commands(section: Section) -> Section:
 
 
 def texts(messages: Iterable[Message | None], kind: str = "", priority: int | None = None) -> tuple[Text, ...]:
-    """One for each."""
+    """One Text per message; None is skipped."""
     return tuple(Text((message,), kind, priority=priority) for message in messages if message is not None)
 
 
@@ -282,7 +282,7 @@ UNKNOWN = Message("–")
 
 
 def word(value: object) -> Message:
-    """Text that is the same in every language."""
+    """A message that is the same in every language."""
     return Message("{value:word}", {"value": value})
 
 
@@ -291,12 +291,12 @@ def count(value: int) -> Message:
 
 
 def time(seconds: float | Interval) -> Message:
-    """In seconds: one, or the range that it is in."""
+    """A time in seconds, or the range that it is in."""
     if isinstance(seconds, Interval):
         return Message("{cost:range}", {"cost": seconds})
     return Message("{time:time}", {"time": seconds})
 
 
 def text_and_code(text: str) -> list[str]:
-    """A sentence in pieces, by turns plain text and what one would type."""
+    """A sentence in pieces, alternating between plain text and code."""
     return _TYPED.split(text)

@@ -1,4 +1,4 @@
-"""What is said of a store of runs: the answer to `fleet`."""
+"""The answer to `fleet`: a store of runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def hours(value: float) -> Message:
 
 
 def _rough(value: float) -> float:
-    """Of what a change would save no more than two digits are known."""
+    """Rounded to two digits: the savings of a change are not known more precisely."""
     return float(f"{value:.2g}")
 
 

@@ -1,4 +1,4 @@
-"""Any document as a page: for a file of its own that needs no network, or to stand inside another page."""
+"""Writes any document as HTML: a file that needs no network, or a part of another page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def body_of(
     reword: Callable[[Message], Message] = lambda message: message,
     picture: Callable[[vega.Plot], str | None] = lambda plot: None,
 ) -> Body:
-    """Each chart is a picture, or a place to draw in; and a table, which is open until the chart is drawn."""
+    """Each chart is a picture or a place to draw in, plus a table, which is open until the chart is drawn."""
     specs: dict[str, Spec] = {}
 
     def said(found: str | Message | Iterable[Message] | None) -> str:
@@ -66,7 +66,7 @@ def body_of(
         return joined(held(say(reword(message), language)) for message in messages)
 
     def drawn(chart: doc.Chart) -> dict[str, Any] | None:
-        """What the template shows of a chart; None where there is nothing to draw."""
+        """What the template shows of a chart; None if there is nothing to draw."""
         plot = run_charts.plot(chart, language)
         if plot is None:
             return None
@@ -97,12 +97,12 @@ def body_of(
 
 
 def title_of(document: doc.Document, language: str) -> str:
-    """What a tab or a saved file is about: the log, and the first words of the headline."""
+    """The title of a tab or a saved file: the log, and the first words of the headline."""
     headlines = (block.paragraphs[0][0] for block in all_blocks(document) if isinstance(block, doc.Headline))
     answer = next(headlines, None) or document.title
     text = say(answer, language) if answer is not None else ""
     first = re.split(r"(?<=[.!?])\s|;\s|。|；", text, maxsplit=1)[0].rstrip(".")
-    longest = 70  # letters; a tab shows fewer, a list of files about as many
+    longest = 70  # letters; a tab shows fewer, a list of files about this many
     said = first if cell_width(first) <= longest else wrapped(first, longest, cut_words=False)[0] + " …"
     about = clean(document.about or "")
     return joined(filter(None, (about and about + TABLE[language].colon, said)))
@@ -131,7 +131,7 @@ def engine() -> str:
 
 
 def drawing() -> str:
-    """The script that draws, `stepwatchCharts.draw(element, specs)`, and the one that sorts tables."""
+    """The script that draws, `stepwatchCharts.draw(element, specs)`, and the script that sorts tables."""
     return _file("charts.js") + _file("tables.js")
 
 
@@ -139,12 +139,12 @@ def drawing() -> str:
 
 
 def as_page(document: doc.Document, language: str) -> str:
-    """One file with everything in it, in every language."""
+    """A single file in all languages that needs nothing else."""
     bodies = {spoken: body_of(document, spoken) for spoken in LANGUAGES}
     scripts = (engine(), drawing(), _file("switching.js"))
     chosen = "body:has(#language-{code}:checked) .report[lang={code}] {{ display: block; }}\n"  # without a script too
     sheet = style() + "".join(chosen.format(code=code) for code in LANGUAGES)
-    # Nothing may be fetched, and no script may run but ours.
+    # Nothing may be fetched, and only our own scripts may run.
     allowed = " ".join(f"'{_digest(script)}'" for script in scripts)
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src '{_digest(sheet)}'; base-uri 'none'; form-action 'none'"
@@ -170,7 +170,7 @@ def as_page(document: doc.Document, language: str) -> str:
 
 
 def as_fragment(document: doc.Document, language: str) -> str:
-    """One language, no script: charts are pictures where vl-convert is there, else their tables."""
+    """One language, no script: charts are pictures if vl-convert is installed, else tables."""
     scoped = style().replace(":root", ":scope") + ":scope { background: var(--page); padding: .25rem 1rem; }\n"
     body = body_of(document, language, picture=svg)
     return f'<div class="stepwatch"><style>@scope (.stepwatch) {{\n{scoped}}}</style>\n{body.html}</div>'
@@ -181,7 +181,7 @@ def _digest(text: str) -> str:
 
 
 def _charts_json(bodies: Mapping[str, Body]) -> str:
-    """The data once, since they hold no words; the rest in each language."""
+    """The data once, as it contains no words; the rest of each chart once per language."""
     first = next(iter(bodies.values()))
     specs = {
         spoken: {
@@ -208,7 +208,7 @@ def _templates() -> Environment:
 
 
 def _number_in(cell: doc.Cell) -> float | None:
-    """By which a table is sorted; None for words."""
+    """The number by which a table sorts this cell; None for words."""
     values = cell.params.values() if isinstance(cell, Message) else ()
     return next((value for value in values if isinstance(value, int | float)), None)
 

@@ -35,7 +35,7 @@ _dumps = partial(json.dumps, ensure_ascii=False, allow_nan=False)
 
 
 def as_json(answer: Answer, language: str, *, iterations: bool = True, with_lines: bool = False) -> Iterator[str]:
-    """In pieces: only the iterations are left to be written when they are asked for, of which there may be millions."""
+    """The JSON in pieces: only the iterations, of which there may be millions, are formatted as the pieces are read."""
     document: dict[str, Any]
     if isinstance(answer, Report):
         runs = [_run(answer, run, language, iterations=iterations, with_lines=with_lines) for run in answer.runs]
@@ -73,7 +73,7 @@ def as_json(answer: Answer, language: str, *, iterations: bool = True, with_line
 
 
 def _object(members: dict[str, Any], end: str = "}") -> Iterator[str]:
-    """What json.dumps gives of it; a member that is an iterator has pieces of JSON."""
+    """The object as json.dumps would write it; a member that is an iterator contains pieces of JSON."""
     text, before = "", "{"
     for name, value in members.items():
         text += f"{before}{_dumps(name)}: "
@@ -88,7 +88,7 @@ def _object(members: dict[str, Any], end: str = "}") -> Iterator[str]:
 
 
 def _list(members: Iterable[Iterable[str]]) -> Iterator[str]:
-    """The same of a list, whose members are pieces of JSON."""
+    """The same for a list whose members are pieces of JSON."""
     before = "["
     for member in members:
         yield before

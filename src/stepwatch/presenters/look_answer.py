@@ -1,4 +1,4 @@
-"""What is said of a run while it goes on: a screen that is drawn again and again, or one line at a time."""
+"""What is said about a run while it is running: a screen that is redrawn repeatedly, or one line at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STATES = {
 
 
 def live_lines(look: Look, language: str, *, width: int, height: int, card: CardState | None = None) -> list[Line]:
-    """A run while it goes on, in at most so many lines: the oldest events are left out first."""
+    """A run in progress, in at most `height` lines: the oldest events are left out first."""
     writer = TerminalWriter(language, width, width)
     for most in range(MOST_EVENTS, -1, -1):
         lines = writer.screen(look_document(look, card, most_events=most))
@@ -43,7 +43,7 @@ def live_lines(look: Look, language: str, *, width: int, height: int, card: Card
 
 
 def look_document(look: Look, card: CardState | None = None, *, most_events: int = MOST_EVENTS) -> Document:
-    """That the run crashed, diverged or stopped comes first, and then nothing of a future."""
+    """If the run crashed, diverged or stopped, that comes first, and no forecast is shown."""
     left, grave = _left(look), look.grave
     blocks: list[Block] = [verdict_headline(grave)] if grave is not None else []
     if look.last_iteration is not None:
@@ -71,7 +71,7 @@ def progress_line(look: Look, language: str) -> str:
 
 
 def monitor(look: Look, language: str) -> dict[str, Any]:
-    """The same for the page, as data: it shows times of day by the reader's own clock."""
+    """The same as data for the page, which shows times of day in the reader's time zone."""
     grave = look.grave
     left = look.remaining_s if not look.done and look.last_iteration is not None and grave is None else None
     state = (
@@ -120,7 +120,7 @@ def _badge(status: Status, language: str) -> str:
 
 def waiting(look: Look) -> Message:
     """Why there is nothing to show yet."""
-    if look.missing and look.name != "-":  # a pipe is there before its first line
+    if look.missing and look.name != "-":  # a pipe exists before its first line
         return Message("Waiting for “{name:word}”, which does not exist yet.", {"name": look.name})
     return Message("No iteration has finished yet.")
 
@@ -136,7 +136,7 @@ def _where(look: Look) -> Message:
 
 
 def _share(look: Look) -> float | None:
-    """Of the iterations; one that was resumed begins where it was left."""
+    """The share of iterations done; a resumed run starts at the share where it was left."""
     end = look.analysis.forecast.max_iters if look.analysis is not None else None
     if not end or look.last_iteration is None:
         return None
@@ -154,7 +154,7 @@ def _left(look: Look) -> Message | None:
     if not a.costs.step_known and a.forecast.basis == "log":
         return Message("The log shows too little to say how long the run will take.")
     left = look.remaining_s
-    # Ends to three digits, so that they do not change with every breath.
+    # Rounded to three digits, so that the figures do not change on every update.
     steady = Interval(*sorted(float(f"{end:.3g}") for end in (left.low, left.mid, left.high)))
     return Message("{left:time} left, {range:range} in nine of ten cases.", {"left": left.mid, "range": steady})
 

@@ -1,4 +1,4 @@
-"""Any document as a note that can be published: CommonMark, with front matter where it is wanted."""
+"""Writes any document as a note that can be published: CommonMark, with front matter on request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Writer:
     def sections(self, sections: Iterable[doc.Section], level: str) -> Iterator[str]:
         for section in sections:
             said = [*self.blocks(section.blocks), *self.sections(section.sections, level + "#")]
-            if section.prompt or not (said or section.beside):  # charts alone are nothing to read
+            if section.prompt or not (said or section.beside):  # a section with charts alone has nothing to read
                 continue
             number = "" if section.number is None else f"{section.number}. "
             yield f"{level} {number}{self.said([section.heading])}"
@@ -74,7 +74,7 @@ class _Writer:
                 return "\n".join(f"- {self.label(self.cell(item.label))} {self.said(item.messages)}" for item in items)
             case doc.Progress():
                 return f"{self.label(escaped(block.name))} {self.said([block.where])}"
-            case doc.Chart() | doc.Shares():  # a table says the same
+            case doc.Chart() | doc.Shares():  # a table shows the same data
                 return ""
 
     def text(self, text: doc.Text) -> str:
@@ -102,13 +102,13 @@ class _Writer:
 
 
 def escaped(text: str) -> str:
-    """Nothing in a sentence is markup, but for what one would type: that is set as code."""
+    """Escapes all markup in a sentence; commands, options and setting names are formatted as code."""
     pieces = text_and_code(text)
     return "".join(f"`{piece}`" if index % 2 else _SPECIAL.sub(r"\\\1", piece) for index, piece in enumerate(pieces))
 
 
 def fenced(text: str, language: str) -> str:
-    """As a code block, with a fence that no line can close."""
+    """A code block with a fence that no line of the text can close."""
     longest = max(map(len, re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""What is said of several runs before each of them: how many have a problem, and a table, the worst first."""
+"""The overview of several runs: how many have a problem, and a table, the worst first."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from stepwatch.report import Report, RunReport
 
 MOST_RUNS = 8
-"""Of one log, on the first screen, where the longest is explained below them."""
+"""The most runs of one log in the table on the first screen: the longest run is explained below it."""
 
 _UNSTARTED = doc.Badge("○", Message("No iteration yet"), "open")
 
 
 def of_directory(report: Report) -> tuple[doc.Block, ...]:
-    """All runs in one table, and what concerns more than one of them."""
+    """All runs in one table, and the findings about more than one of them."""
     rows: list[tuple[Message | doc.Badge, ...]] = []
     for row in report.worst_first:
         a = report.runs[row].analysis
@@ -102,7 +102,7 @@ def of_log(report: Report, chosen: int) -> tuple[doc.Block, ...]:
 
 
 def anchor(row: int) -> str:
-    """Of the section of a run."""
+    """The anchor of a run's section."""
     return f"run-{row + 1}"
 
 

@@ -1,4 +1,4 @@
-"""What is said on the page instead of sentences that name an option or a command: there are fields, and no prompt."""
+"""Replaces sentences that name an option or a command on the page, which has fields but no prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BOTH_TOKENS = Message(
     "Neither log shows how many tokens a step has, and the steps may differ in size. Add the setting tokens_per_iter if they have the same size."
 )
 _CHECK = Message("check the path, or paste the log")
-# By the sentence for a prompt; the values stay the same.
+# Keyed by the sentence for a prompt; the values stay the same.
 ON_PAGE: Mapping[str, Message] = {
     "Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure a week (assumed; override it with --set mtbf_hours=…), saving every {spacing:time} loses the least time (Young and Daly).": Message("Checkpoints take {share:pct} of the run, one every {now:time}. At {cost:range} each and one failure a week (assumed; the setting mtbf_hours overrides it), saving every {spacing:time} loses the least time (Young and Daly)."),
     "Name the card with --gpu to get advice on micro-batch, compilation and precision.": Message("Name your card above to get advice on micro-batch, compilation and precision."),
@@ -58,7 +58,7 @@ ON_PAGE: Mapping[str, Message] = {
 
 
 def on_page(message: Message) -> Message:
-    """The same for a reader of the page; also for a Message among its values."""
+    """The message as worded for the page, including any Message among its values."""
     inner = {name: on_page(value) for name, value in message.params.items() if isinstance(value, Message)}
     if inner:
         message = message._replace(params={**message.params, **inner})

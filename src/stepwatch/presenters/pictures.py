@@ -1,4 +1,4 @@
-"""Drawing a chart without a browser: a PNG to be sent, an SVG for a notebook. By vl-convert, a large extra."""
+"""Draws a chart without a browser: a PNG to send, an SVG for a notebook. Needs vl-convert, a large extra."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def png(chart: Plot, headline: str, source: str = "") -> bytes:
             Message("no font of this machine has the letters of this language"),
             Message("install one, fonts-noto-cjk on Debian and Ubuntu, or draw it in another language"),
         )
-    return vl_convert.vegalite_to_png(titled(chart, headline, source), scale=2.0)  # for screens of high density
+    return vl_convert.vegalite_to_png(titled(chart, headline, source), scale=2.0)  # for high-density screens
 
 
 def svg(chart: Plot) -> str | None:
-    """None where vl-convert is missing: there the table has to do."""
+    """The chart as SVG; None if vl-convert is missing: then the table has to do."""
     try:
         import vl_convert
     except ImportError:
@@ -33,7 +33,7 @@ def svg(chart: Plot) -> str | None:
 
 
 def has_no_font(letter: str) -> bool:
-    """Whether it would be drawn as an empty box, like one that is in no font."""
+    """Whether the letter would be drawn as an empty box, like a letter that no font contains."""
     import vl_convert
 
     def drawn(text: str) -> bytes:
@@ -44,14 +44,14 @@ def has_no_font(letter: str) -> bool:
 
 
 def titled(chart: Plot, headline: str, source: str) -> Spec:
-    """Under what is said first of the run, with the name of the chart and of the log, on white."""
+    """The chart on white under the headline of the run, with the names of the chart and the log."""
     below = " · ".join(filter(None, (chart.title, source)))
-    title = {"text": wrapped(headline, 74), "subtitle": wrapped(below, 100)}  # letters in its width
+    title = {"text": wrapped(headline, 74), "subtitle": wrapped(below, 100)}  # letters per line
     return {**_still(chart.spec), "title": title, "background": "white"}
 
 
 def _still(spec: Spec) -> Spec:
-    """Of a fixed width, with room for the labels, and without what is there for the pointer alone."""
+    """The specification with a fixed width and room for the labels, without what only the pointer can find."""
     still = {**spec, "width": 720, "padding": 20}
     if "layer" in still:
         still["layer"] = [layer for layer in still["layer"] if layer["mark"].get("opacity") != UNSEEN]

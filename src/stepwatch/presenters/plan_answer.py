@@ -1,4 +1,4 @@
-"""What is said of a run before it starts: the answer to `estimate`."""
+"""The answer to `estimate`: a run before it starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
-    """With `why` also how the figures come about."""
+    """`why` adds how the figures are computed."""
     plan = report.plan
     rows = tuple(sentences.part_rows(plan))
     head = (Message("Part"), Message("Each"), Message("Count"), Message("Total"))
@@ -41,7 +41,7 @@ def plan_document(report: PlanReport, *, why: bool = False) -> doc.Document:
     settings = doc.Table(settings_head, "lld", tuple(sentences.known_settings(plan)))
     changes = tuple(advice_answer.changes(report.advice, pressing=True))
     answers = (tuple(sentences.verdict(plan)), (sentences.headline(plan),))
-    badge = sentences.BADGES[sentences.status(plan)] if plan.claim is None else None  # of a claim the sentence says it
+    badge = sentences.BADGES[sentences.status(plan)] if plan.claim is None else None  # the sentence says it
     return doc.Document(
         Message("How long this run will take"),
         (

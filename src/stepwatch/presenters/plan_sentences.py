@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 SHAPE = ("n_layer", "n_head", "n_embd")
-# Defaults that decide the speed or the length, the weightiest first.
+# Defaults that determine the speed or the length, the most important first.
 WEIGHTY = (
     *("max_iters", *SHAPE, "batch_size", "gradient_accumulation_steps", "block_size", "dtype", "compile", "flash"),
     *("eval_interval", "eval_iters", "vocab_size"),
@@ -85,7 +85,7 @@ def headline(plan: Plan) -> Message:
 
 
 def verdict(plan: Plan) -> Iterator[Message]:
-    """Whether the claimed figure can be, and what it would take; nothing where nothing was claimed."""
+    """Whether the claimed figure is possible, and what it would take; nothing if nothing was claimed."""
     claim, found = plan.claim, plan.estimate
     if claim is None:
         return
@@ -148,7 +148,7 @@ def parts(plan: Plan) -> Iterator[PlanPart]:
 
 
 def part_rows(plan: Plan) -> Iterator[tuple[Message | None, ...]]:
-    """Name, each, count and total; the whole run last."""
+    """Rows of name, each, count and total; the whole run comes last."""
     for part in parts(plan):
         yield part.name, time(part.each_s), part.times, time(part.total_s)
     yield Message("Whole run"), None, None, time(plan.total_s)
@@ -159,7 +159,7 @@ def last_iteration(plan: Plan) -> int:
 
 
 def iterations(plan: Plan) -> int:
-    """nanoGPT runs iteration 0 and iteration max_iters, both."""
+    """nanoGPT runs both iteration 0 and iteration max_iters."""
     return last_iteration(plan) + 1
 
 
@@ -180,7 +180,7 @@ def speed(plan: Plan) -> tuple[Message, ...]:
 
 
 def memory(plan: Plan) -> tuple[Message, ...]:
-    """What it takes, whether it fits, and the micro-batch that would."""
+    """How much memory the run needs, whether it fits, and the micro-batch that would fit."""
     need, size = plan.estimate.vram_bytes, plan.gpu.vram_bytes
     facts = {"low": need.low, "high": need.high, "size": size, "gib": (size or 0.0) / GIB}
     if size is None:
@@ -218,12 +218,12 @@ def assumed(plan: Plan) -> Iterator[Message]:
     guessed = [name for name, setting in plan.settings.items() if setting.origin is Origin.INFERRED]
     if guessed:
         yield Message("Guessed: {names:word}.", {"names": _listed(plan, guessed)[0]})
-    if plan.shape_guessed and _repair(plan) is not None:  # else it is what to ask next
+    if plan.shape_guessed and _repair(plan) is not None:  # else `next_option` asks for the fix
         yield Message("For a narrower answer, give {names:word}.", {"names": ", ".join(SHAPE)})
 
 
 def _listed(plan: Plan, names: list[str]) -> tuple[str, int]:
-    """As many as a sentence can hold, and how many are left out."""
+    """As many names as fit into a sentence, and how many are left out."""
     text = ""
     for position, name in enumerate(names):
         typed = f"{name}={value_text(plan.settings[name])}"
@@ -244,7 +244,7 @@ def value_text(setting: Setting) -> str:
 
 
 def known_settings(plan: Plan) -> Iterator[tuple[Message, Message, Message]]:
-    """Name, value and where it is known from."""
+    """Rows of name, value and origin."""
     for name, setting in plan.settings.items():
         if name not in PRIVATE:
             yield word(name), word(value_text(setting)), ORIGINS[setting.origin]
@@ -271,7 +271,7 @@ def notices(plan: Plan) -> Iterator[Message]:
             "The cards share gradient_accumulation_steps, {steps:n}: micro-steps of each per iteration: {each:n}."
         )
         yield text._replace(params=facts)
-    elsewhere = abs(plan.peak_flops / A100_FLOPS - 1) > 0.02  # a peak like the A100's
+    elsewhere = abs(plan.peak_flops / A100_FLOPS - 1) > 0.02  # within 2 %, the peak is the A100's
     if elsewhere and not plan.shape_guessed:
         logged = plan.mfu.scaled(plan.peak_flops / A100_FLOPS)
         text = Message(
@@ -284,7 +284,7 @@ def notices(plan: Plan) -> Iterator[Message]:
 
 
 def term_rows(plan: Plan) -> Iterator[tuple[Message, Message, Message]]:
-    """The summands of one iteration in order with their shares, without those that are nothing here, and their sum."""
+    """The terms of one iteration in order with their shares, without the terms that are zero, and their sum."""
     whole = sum(term.seconds for term in plan.estimate.terms)
     for term in plan.estimate.terms:
         if term.seconds > 0:
@@ -294,7 +294,7 @@ def term_rows(plan: Plan) -> Iterator[tuple[Message, Message, Message]]:
 
 
 def reckoning(plan: Plan) -> Iterator[tuple[Message, tuple[Message, ...]]]:
-    """What the sum rests on: a label, and what is said under it."""
+    """What the sum is based on: labels, and what is said under each."""
     found, work = plan.estimate, plan.workload
     facts: dict[str, Any] = {
         "tera": plan.flops_per_iter / TERA,
@@ -341,7 +341,7 @@ def reckoning(plan: Plan) -> Iterator[tuple[Message, tuple[Message, ...]]]:
 
 
 def next_option(plan: Plan, *, why: bool) -> Command | None:
-    """The one option that would add most to the answer; made of our own names and of numbers alone."""
+    """The one option that would add most to the answer; contains only our own names and numbers."""
     repair = _repair(plan)
     if repair is not None:
         return repair
@@ -363,7 +363,7 @@ def _repair(plan: Plan) -> Command | None:
     if plan.emulated:
         return Command(("--dtype=float16",), Message("To see it in float16, add to the command:"))
     if plan.fits is False and plan.largest_batch_size:
-        # The largest micro-batch that fits, divides what an iteration holds and leaves every card as much.
+        # The largest micro-batch that fits, divides the sequences of an iteration and gives each card as many.
         cards, sequences = plan.n_gpus, plan.workload.batch_size * plan.workload.grad_accum
         sizes = range(min(plan.largest_batch_size, sequences), 0, -1)
         batch = next((size for size in sizes if sequences % size == 0 and sequences // size % cards == 0), 1)

@@ -1,4 +1,4 @@
-"""The charts of a run's course: how fast it was all along, and when it will end."""
+"""Charts over the course of a run: how fast it was, and when it will end."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ROOM = 1.05  # above the highest value
 _LINE = {"type": "line", "strokeWidth": 2}
 _DASHED = {"strokeWidth": 2, "strokeDash": [6, 3], "color": vega.ORANGE}
 _TOUCHED = {"type": "point", "filled": True, "size": 90, "opacity": vega.UNSEEN}
-"""Not seen: what the pointer finds of a line."""
+"""Invisible points: they let the pointer find a line."""
 _PER_SECOND = Message("iterations/s")
 
 
 def throughput(a: Analysis, language: str) -> Plot | None:
-    """Tokens a second where the log shows how many an iteration holds, else iterations a second."""
+    """Tokens per second if the log shows how many an iteration has, else iterations per second."""
     numbers_, times = a.run.iterations.number, a.run.iterations.time_s
     normal = np.flatnonzero(a.phases.normal & (times > 0))
     if len(normal) < 2:
@@ -82,7 +82,7 @@ _MACHINE = {
 
 
 def machine(a: Analysis, language: str) -> Plot | None:
-    """Which share of the time cards, processors and disk were busy, along the run."""
+    """The share of the time that cards, processors and disk were busy, over the course of the run."""
     course = a.machine.course(_MOST_STRETCHES) if a.machine is not None else []
     if len(course) < 2:
         return None
@@ -102,7 +102,7 @@ def machine(a: Analysis, language: str) -> Plot | None:
     legend = vega.legend(titles, symbolType="square", symbolOpacity=1)
     colour = {"field": "k", "type": "nominal", "scale": scale, "legend": legend, "title": None}
     drawn = {"x": x, "y": y, "color": colour}
-    said = "isValid(datum.{0}) ? format(datum.{0}, '.0%') : datum.{0}"  # of the point's own line alone
+    said = "isValid(datum.{0}) ? format(datum.{0}, '.0%') : datum.{0}"  # only for the point's own line
     shares = [(title, said.format(name)) for name, title in titles.items()]
     hover = vega.tooltip(vega.iteration_title(language), shares)
     layers = [{"mark": _LINE, "encoding": drawn}, {"mark": {**_TOUCHED, "tooltip": hover}, "encoding": drawn}]
@@ -118,7 +118,7 @@ def machine(a: Analysis, language: str) -> Plot | None:
 
 
 def forecast(a: Analysis, language: str) -> Plot | None:
-    """The time that has passed at each iteration, and how it will go on; None where nothing is ahead or known."""
+    """The time that has passed at each iteration, and the forecast; None if nothing is ahead or known."""
     f = a.forecast
     if f.done or not (a.costs.step_known or f.basis == "estimate"):
         return None
@@ -130,7 +130,7 @@ def forecast(a: Analysis, language: str) -> Plot | None:
         return None
     past = _elapsed(a)
     now = past[-1]["s"] if past else 0.0
-    whole = f.total_s  # what was taken so far is not known exactly either
+    whole = f.total_s  # the time taken so far is not known exactly either
     if whole is None or not past:
         whole = Interval(now + remaining.low, now + remaining.mid, now + remaining.high)
     if not whole.high > 0:
@@ -165,7 +165,7 @@ def forecast(a: Analysis, language: str) -> Plot | None:
 
 
 def _elapsed(a: Analysis) -> list[dict[str, float]]:
-    """The time since the first logged iteration at some of the rows; at the last one all of the wall time."""
+    """The time since the first logged iteration, at some of the rows; at the last one it is the whole wall time."""
     if not a.goodput.iterations:
         return []
     rows, normal = a.run.iterations, a.phases.baseline

@@ -1,4 +1,4 @@
-"""What is said of the runs in a log or a directory: the answer to `explain`."""
+"""The answer to `explain`: the runs in a log or a directory."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 MOST_OPEN_RUNS = 4
-"""These are open and get charts; of more only the worst and the longest, since nobody reads the charts of fifty."""
+"""Up to this many runs are open and get charts; of more, only the worst and the longest: nobody reads fifty charts."""
 
-# The sections of findings that have a place of their own.
+# The sections of findings that do not go to the general list.
 _PLACES = {
     **dict.fromkeys(("evaluation_spikes", "silent_evaluations"), "slow"),
     **dict.fromkeys(("first_iteration", "mfu_sentinel"), "first"),
@@ -43,7 +43,7 @@ _PLACES = {
         ("mfu_other_card", "mfu_smoothed", "impossible_figure", "unsynchronised", "busy_when_logging"), "speed"
     ),
 }
-# What the table, the headline and the legend of the first screen say already.
+# What the table, the headline or the legend of the first screen already says.
 _SAID_ABOVE = {"evaluation_spikes", "silent_evaluations", "checkpoint_cost", "several_runs", "mfu_sentinel"}
 # What the verdict says in its own words.
 _SAID_FIRST = {"ended_early", "loss_nan", "sleep"}
@@ -64,9 +64,9 @@ LEGEND = {
 def report_document(
     report: Report, *, full: bool = False, with_lines: bool = False, typed: Typed | None = None, brief: bool = False
 ) -> doc.Document:
-    """One run is the document; of several each is a section, after a table of them.
+    """A single run is the whole document; several runs are sections below an overview table.
 
-    `brief` leaves out what no first screen shows.
+    `brief` leaves out what the first screen never shows.
     """
     chosen = report.longest if len(report.runs) > 1 else 0
     title = Message("Report on a training run")
@@ -113,9 +113,9 @@ def report_document(
 def _run(
     report: Report, run: RunReport, number: int = 0, *, full: bool, drawn: bool = True, brief: bool
 ) -> tuple[tuple[doc.Block, ...], tuple[doc.Section, ...]]:
-    """What is said of one run, in order; `number` is 0 for the only one."""
+    """The blocks and sections of one run, in order; `number` is 0 if it is the only one."""
     a, found = run.analysis, _findings(report, run)
-    # With their number, and with so many points that those of all runs together are not too many.
+    # Charts of several runs carry the run's number, and share the maximum number of points of a page.
     sharing = 1 if not number else MOST_OPEN_RUNS if drawn else 0
     charts = {
         name: doc.Chart(f"{name}-{number}" if number else name, run if sharing else None, sharing)
@@ -137,7 +137,7 @@ def _run(
         changes = tuple(advice_answer.changes(run.advice, pressing=True))
     times, rows = charts["times"]._replace(priority=doc.Priority.MAIN), a.run.iterations
     if len(rows) > 1 and np.isfinite(rows.time_s).all():
-        marks, enough = {}, 20_000  # for the middle of each column of a terminal, and more than there are places
+        marks, enough = {}, 20_000  # rows: enough for the median of each column, and more than the chart has places
         for mark, phases in sentences.MARKS.items():
             drawn_rows = a.phases.of(*phases)
             nth = int(np.count_nonzero(drawn_rows)) // enough
@@ -167,7 +167,7 @@ def _run(
 
 
 def _below_the_screen(run: RunReport, charts: dict[str, doc.Chart], *, full: bool) -> dict[str, tuple[doc.Block, ...]]:
-    """By section, what the first screen has no room for."""
+    """Blocks for which the first screen has no room, by section."""
     a = run.analysis
     rows, left_out = sentences.slow_rows(a, 30 if full else 12)  # rows
     head = (Message("Iteration"), Message("Time"), Message("What it includes"))
@@ -216,7 +216,7 @@ def _normal(a: Analysis) -> Iterator[doc.Block]:
 
 
 def _ranks(a: Analysis) -> doc.Table:
-    """A row for each rank: its own time of a step, what it waited for others, and how often it was the slowest."""
+    """One row per rank: its own time per step, how long it waited for others, and how often it was the slowest."""
     assert a.ranks is not None
     rows = (
         (
@@ -232,7 +232,7 @@ def _ranks(a: Analysis) -> doc.Table:
 
 
 def _findings(report: Report, run: RunReport) -> dict[str, list[doc.Text]]:
-    """By their places, warnings first, then notices; those that matter most with a priority."""
+    """Findings by section, warnings first, then notices; those that matter most have a priority."""
     a = run.analysis
     ranked = [
         finding
@@ -240,10 +240,10 @@ def _findings(report: Report, run: RunReport) -> dict[str, list[doc.Text]]:
         if finding.message != run.verdict.text
         and (finding.code not in _SAID_FIRST or finding.code not in run.verdict.because)
     ]
-    said = _SAID_ABOVE | ({"mfu_other_card"} if a.throughput.mfu is not None else set())  # beside the MFU itself
+    said = _SAID_ABOVE | ({"mfu_other_card"} if a.throughput.mfu is not None else set())  # said with the MFU itself
     warnings = [finding for finding in ranked if finding.code not in said and finding.severity == WARNING]
     others = [finding for finding in ranked if finding.code not in said and finding.severity != WARNING]
-    # Stalls of less than half a per cent of the time are no finding for the first screen.
+    # Stalls of less than half a per cent of the time are not important enough for the first screen.
     cheap = {"stall", "periodic_slowness"} if sentences.share_of(a, "stall") < 0.005 else set()
     others.sort(key=lambda finding: finding.code in cheap or finding.severity != NOTICE)
     changes = run.advice is not None and any(advice.remedy for advice in run.advice.advice)
@@ -254,7 +254,7 @@ def _findings(report: Report, run: RunReport) -> dict[str, list[doc.Text]]:
         id(finding): doc.Priority.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])
     }
     slow = a.costs.step_known and (a.phases.phase != Phase.STEP).any()
-    absent = {"slow": not slow, "ranks": a.ranks is None}  # sections that are not there
+    absent = {"slow": not slow, "ranks": a.ranks is None}  # missing sections
     texts: dict[str, list[doc.Text]] = defaultdict(list)
     for finding in ranked:
         place = _PLACES.get(finding.code)
@@ -267,13 +267,13 @@ def _findings(report: Report, run: RunReport) -> dict[str, list[doc.Text]]:
 
 
 def _settings(a: Analysis) -> doc.Table:
-    """Never one that may name a person or a place."""
+    """The settings, except any that may name a person or a place."""
     rows: list[tuple[Message, Message, Message]] = []
     if len(a.run.iterations):
         first = {"line": int(a.run.iterations.line.min()) + 1}
         shown = Message("shown by its lines, the first of them line {line:n}", first)
         rows.append((word("format"), word(a.run.format), shown))
-    from stepwatch.presenters import plan_sentences, run_json  # the whole answer alone shows them
+    from stepwatch.presenters import plan_sentences, run_json  # only the full answer shows them
 
     named = {origin.value: text for origin, text in plan_sentences.ORIGINS.items()}
     inferred = Message("inferred from the log")
@@ -287,7 +287,7 @@ def _settings(a: Analysis) -> doc.Table:
 
 
 def _unread(analyses: Iterable[Analysis]) -> tuple[doc.Section, ...]:
-    """Lines that no pattern understood, counted from 1; shown only where the reader asked for them."""
+    """Lines that no pattern matched, counted from 1; shown only on request."""
     unread = (line for a in analyses for line in sorted((*a.run.unread, *a.run.outside)))
     lines = [(line.line + 1, clean(line.text)) for line in islice(unread, 20)]
     found: doc.Block = doc.Quoted(tuple(lines)) if lines else doc.Text((Message("None."),))
@@ -312,7 +312,7 @@ _OF_EPOCHS = {
 
 
 def understood_blocks(understood: Understood) -> tuple[doc.Block, ...]:
-    """Some lines, with what was read from them."""
+    """Some lines, and what was read from each."""
     said = []
     for line in understood.lines:
         quote = line.text if len(line.text) <= 100 else line.text[:99] + "…"  # about a line of a terminal
@@ -350,7 +350,7 @@ _OF_EXPLAIN_ALONE = ("--like", "--log-format", "--max-size")
 
 
 def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | None = None) -> Iterator[doc.Command]:
-    """The one command that would add most to the answer; nothing where there is nothing left to ask."""
+    """The one command that would add most to the answer; nothing if there is nothing left to ask."""
     a = run.analysis
     command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(given(a)))
     sources = [run.analysis.run.source for run in report.runs]
@@ -367,7 +367,7 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
         yield doc.Command(asked, Message("To see another run:"))
     elif a.throughput.gpu is None and a.throughput.achieved_flops is not None:
         why = Message("To see how much of your card is used, name it, for example:")
-        peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # one that could do what was measured
+        peaks = {"4070": 58e12, "4090": 165e12, "h100": 989e12}  # the example must be fast enough for the log
         card = next((name for name, peak in peaks.items() if a.throughput.achieved_flops < peak), "b200")
         if (a.run.settings.text("device") or "").startswith("cpu"):
             card = "cpu"
@@ -384,7 +384,7 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
 
 
 def given(a: Analysis) -> Iterator[str]:
-    """What the reader had given already, so that the next answer does not forget it."""
+    """The options that the user gave, so that the next command keeps them."""
     if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
         yield f"--gpu {quoted(a.throughput.gpu.name)}"
     for name, setting in a.run.settings.items():

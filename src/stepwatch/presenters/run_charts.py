@@ -1,4 +1,4 @@
-"""Charts as Vega-Lite specifications, those of a run here: data, not drawing; each with the table behind it."""
+"""Charts as Vega-Lite specifications (data, no drawing), here those of a run; each has a table of the same data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TOOLTIP_PARTS = ("step", "data", "eval", "checkpoint", "pair", "compile", "stal
 
 
 def plot(chart: Chart, language: str) -> Plot | None:
-    """A chart in a language; None where there is too little to fill it."""
+    """A chart in a language; None if there is too little data."""
     name, shown = chart.name.partition("-")[0], chart.of
     if shown is None:
         return None
@@ -77,14 +77,14 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
             point |= {part: rounded(seconds) for part, seconds in sentences.slow_parts(a, row).items()}
         points.append(point)
 
-    # Colour and shape distinguish the phases, for those who see no difference in one of them.
+    # Phases differ in both colour and shape, for readers who can tell only one of them.
     present = [phase for phase in Phase if (phases[drawn.rows] == phase).any()]
     titles = {PHASE_NAMES[phase]: say(PHASE_TITLES[phase], language) for phase in present}
     colours, shapes = zip(*(_PHASE_MARKS[code] for code in titles), strict=True)
     legend = vega.legend(titles, symbolSize=70, symbolOpacity=1)
     phase_field = {"field": "p", "type": "nominal", "legend": legend}
     step, chosen = "datum.p === 'step'", "datum.i === chosen"
-    small = 40 if len(drawn.rows) < 300 else 22  # larger dots where there are few
+    small = 40 if len(drawn.rows) < 300 else 22  # larger dots if there are few
     tips = [(say(Message("Time"), language), vega.duration("datum.t", language))]
     for part in _TOOLTIP_PARTS:
         field = f"datum[{part!r}]"
@@ -92,7 +92,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
     tip = vega.tooltip(f"{vega.iteration_title(language)} + ' · ' + {one_of(titles, 'datum.p')}", tips)
     signals, axis = vega.time_axis("y", language, log=True)
     y = {"type": "quantitative", "axis": axis, "scale": {"type": "log", "nice": False}}
-    # What is seen, with some room: the scale goes as far. A layer of its own, since a scale goes by what is drawn.
+    # Extends the scale beyond the visible marks. It is a separate layer because a scale follows what is drawn.
     room = "max(pow(datum.high / datum.low, 0.06), 1.01)"
     reach = {
         "transform": [
@@ -128,7 +128,7 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
         {"times": points, "lines": quoted},
         height=320,
         params=[{"name": "zoom_i", "value": None}, {"name": "chosen", "value": None}, *signals],
-        # Made once for each point: an expression of the mark would be made again for all of them while the reader zooms.
+        # Computed once per point: as an expression of the mark it would be evaluated for all of them while zooming.
         transform=[{"calculate": tip["expr"], "as": "tip"}, {"filter": "!zoom_i || inrange(datum.i, zoom_i)"}],
         encoding={"x": {"field": "i", **vega.iteration_axis(int(number[0]), int(number[-1]), language, zooms=True)}},
         layer=[reach, marks],
@@ -165,7 +165,7 @@ def _part_name(a: Analysis, part: str, language: str) -> str:
 
 
 def anatomy(a: Analysis, language: str) -> Plot | None:
-    """What a normal iteration and the middle one of each kind of slow iteration are made of, on one scale."""
+    """The parts of a normal iteration and of the median slow iteration of each kind, on one scale."""
     taken = a.run.iterations.time_s
     typical: dict[Phase, int] = {}
     for phase in (Phase.CHECKPOINT, Phase.EVAL, Phase.EVAL_CHECKPOINT, Phase.FIRST, Phase.STALL):
@@ -215,16 +215,16 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
             "cornerRadius": 0,
             "stroke": {
                 "expr": one_of(vega.PART_COLOURS, "datum.part")
-            },  # a step beside a minute is a line, not nothing
+            },  # so that a step next to a minute is a line, not nothing
         },
         "encoding": {"x": {"field": "from", **x}, "x2": {"field": "to"}, "color": color},
     }
-    # Under each bar its parts with their times, on a phone the times alone.
+    # Under each bar its parts with their times; on a phone only the times.
     amounts = {code: [i18n.duration(p["s"], language) for p in data if p["k"] == code] for code in names}
     named = {code: [titles[p["part"]] for p in data if p["k"] == code] for code in names}
     short = {code: " + ".join(of) for code, of in amounts.items()}
     long = {code: " + ".join(map(" ".join, zip(named[code], amounts[code], strict=True))) for code in names}
-    fits = f"width > {7 * max(map(len, long.values()))}"  # pixels of a letter
+    fits = f"width > {7 * max(map(len, long.values()))}"  # pixels per letter
     under = {
         "transform": [{"aggregate": [], "groupby": ["k"]}],
         "mark": {

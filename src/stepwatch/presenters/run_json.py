@@ -17,9 +17,9 @@ from stepwatch.units import TERA, interval_json, plain_json
 
 SCHEMA = "stepwatch.report/1"
 _TOGETHER = 1 << 12
-"""Iterations that are objects at a time: in the JSON of a long log they are many times as large as in its columns."""
+"""How many iterations are objects at a time: as objects they take many times the memory of the columns."""
 
-# Settings that are always in the JSON, null where unknown.
+# Settings that are always in the JSON, null if unknown.
 _STATED = (
     *("log_interval", "eval_interval", "eval_iters", "max_iters", "tokens_per_iter", "n_params", "batch_size"),
     *("block_size", "gradient_accumulation_steps", "n_layer", "n_head", "n_embd", "vocab_size"),
@@ -41,7 +41,7 @@ def settings_json(analysis: Analysis) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def iterations_json(analysis: Analysis) -> Iterator[list[dict[str, Any]]]:
-    """All of them, some at a time."""
+    """All iterations, a batch at a time."""
     iterations, phases, split = analysis.run.iterations, analysis.phases, analysis.split
     names = ["step", "data", "eval", "checkpoint", "compile", "unexplained"]
     if analysis.costs.data_s is None:
@@ -65,7 +65,7 @@ def iterations_json(analysis: Analysis) -> Iterator[list[dict[str, Any]]]:
 
 
 def run_json(analysis: Analysis, texts: Mapping[str, Any], iterations: Mapping[str, Any]) -> dict[str, Any]:
-    """One entry of `runs`; `texts` holds the sentences, already in the reader's language."""
+    """One entry of `runs`; `texts` contains the sentences, already in the reader's language."""
     settings, origins = settings_json(analysis)
     costs, goodput, forecast = analysis.costs, analysis.goodput, analysis.forecast
     document: dict[str, Any] = {
@@ -135,7 +135,7 @@ def run_json(analysis: Analysis, texts: Mapping[str, Any], iterations: Mapping[s
 
 
 def understood_json(understood: Understood) -> dict[str, Any]:
-    """How lines were read that an example describes; lines count from 1."""
+    """How the lines that an example describes were read; lines are counted from 1."""
     return {
         "counts": "epochs" if understood.counts_epochs else "iterations",
         "time": understood.meaning,

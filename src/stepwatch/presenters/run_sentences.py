@@ -46,7 +46,7 @@ HOW = {
     "combined": Message("partly estimated"),
     NOT_SEPARABLE: Message("not separable"),
 }
-# The letters of the text chart, in the order in which they are drawn: what the log explains over all else.
+# The letters of the text chart in drawing order: what the log explains is drawn over everything else.
 MARKS = {
     "!": (Phase.STALL,),
     STEP: (Phase.STEP,),
@@ -58,7 +58,7 @@ PART_MARKS = {
     "step": "█", "data": "d", "eval": "e", "checkpoint": "c", "pair": "c", "compile": "0", "warm-up": "0",
     "start": "s", "stall": "!", "regular": "!", "unexplained": "?",
 }  # fmt: skip
-"""The characters of a bar: those of the chart, so that one legend is learned."""
+"""The characters of a bar: the same as in the chart, so that readers learn only one legend."""
 
 
 # --- what is known ----------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class PartRow:
 
 
 def part_rows(a: Analysis) -> tuple[PartRow, ...]:
-    """Empty where no normal iteration was seen: then nothing can be separated from it."""
+    """Empty if no normal iteration was seen: without one the parts cannot be separated."""
     if not a.costs.step_known:
         return ()
     costs, parts_s = a.costs, a.goodput.parts_s
@@ -108,7 +108,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         if cost is None or (part == "compile" and parts_s[part] == 0 and cost.high < costs.step_s.mid):
             continue  # no start is visible
         how = costs.how.get(f"{part}_s", "")
-        # The time of rows that only their period makes evaluations is measured; that it is one's is not.
+        # The time of rows that count as evaluations only by their period is measured; that it is an evaluation is not.
         silent = part == "eval" and not a.run.evaluations and a.phases.eval_interval_inferred
         known = cost.high > 0
         rows.append(
@@ -118,7 +118,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
                 how=Message("inferred") if silent and how == MEASURED else HOW.get(how),
                 count=times,
                 seconds=parts_s[part],
-                # What cannot be separated, and has no time of its own, has no known share.
+                # A part that cannot be separated and has no time has an unknown share.
                 share=share_of(a, part)
                 if a.goodput.iterations and (how != NOT_SEPARABLE or (known and parts_s[part] > 0))
                 else math.nan,
@@ -158,7 +158,7 @@ def share_text(share: float) -> Message:
 
 
 def time_by_part(a: Analysis) -> Table:
-    """Without the parts whose share is unknown."""
+    """The parts with a known share."""
     rows = tuple(
         (PART_NAMES[row.part], time(row.seconds), share_text(row.share))
         for row in part_rows(a)
@@ -171,7 +171,7 @@ def time_by_part(a: Analysis) -> Table:
 
 
 def figures(run: RunReport) -> Iterator[Text]:
-    """Step with its spread, MFU with what is usual, overhead, and when it ends or how long it took."""
+    """Step with its spread, MFU with the usual range, overhead, and when the run ends or how long it took."""
     a, t = run.analysis, run.analysis.throughput
     no_step_seen = a.costs.how.get("step_s") == MODELLED
     if a.costs.step_known and len(a.run.iterations):
@@ -179,7 +179,7 @@ def figures(run: RunReport) -> Iterator[Text]:
         step: tuple[Message, ...] = (time(a.costs.step_s.mid),)
         if no_step_seen:
             step = (time(a.costs.step_s), HOW[MODELLED])
-        elif f"{low:.3g}" != f"{high:.3g}":  # as they are said
+        elif f"{low:.3g}" != f"{high:.3g}":  # as displayed
             note = Message("(spread: nine in ten between {low:time} and {high:time})", {"low": low, "high": high})
             step = (*step, note)
         yield Text(step, label=Message("Step"))
@@ -225,7 +225,7 @@ def figures(run: RunReport) -> Iterator[Text]:
 
 
 def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
-    """`short` is for a line with a label in front, otherwise whole sentences."""
+    """`short` is for a line after a label; otherwise whole sentences."""
     if not len(a.run.iterations):
         return (Message("Nothing is measured yet."),)
     rates = {"normal": a.throughput.tokens_per_s, "overall": a.throughput.effective_tokens_per_s}
@@ -241,7 +241,7 @@ def speed(a: Analysis, *, short: bool = False) -> tuple[Message, ...]:
         said.append(Message("Overall the run processes {overall:rate}.", rates))
     said += _compute(a, short=short)
     if short and any(finding.code == "speed_is_normal" for finding in a.findings):
-        said.append(Message("That is normal for this card."))  # slower is a warning of its own
+        said.append(Message("That is normal for this card."))  # there is a separate warning if it is slower
     unknown = Message(
         "The log does not show how many tokens an iteration has: add --set tokens_per_iter=… for tokens per second."
     )
@@ -252,7 +252,7 @@ def _compute(a: Analysis, *, short: bool) -> Iterator[Message]:
     t = a.throughput
     if t.achieved_flops is None or not math.isfinite(t.achieved_flops):
         return
-    believed = t.mfu is not None and t.possible and t.peak_flops is not None  # else a finding says that it cannot be
+    believed = t.mfu is not None and t.possible and t.peak_flops is not None  # else a finding says it is impossible
     named = t.gpu is not None and t.mfu is None
     facts = {
         "achieved": t.achieved_flops,
@@ -303,7 +303,7 @@ def forecast(a: Analysis) -> Message:
 
 
 def forecast_notes(a: Analysis) -> Iterator[Message]:
-    """What the forecast rests on."""
+    """What the forecast is based on."""
     f = a.forecast
     if f.done or not a.costs.step_known:
         return
@@ -355,9 +355,9 @@ _REASONS = {
 
 
 def slow_rows(a: Analysis, most: int) -> tuple[list[int], int]:
-    """The slow iterations in order, and how many were left out: the first ones and the slowest stay."""
+    """The slow iterations in order, and how many were left out: the first ones and the slowest are kept."""
     if not a.costs.step_known:
-        return [], 0  # no normal iteration: nothing divides them into parts
+        return [], 0  # without a normal iteration nothing can be divided into parts
     slow = np.flatnonzero(~a.phases.of(Phase.STEP))
     kept = slow
     if len(slow) > most:
@@ -387,7 +387,7 @@ _HOLDS = {
 
 
 def slow_parts(a: Analysis, row: int) -> dict[str, float]:
-    """The parts of a slow iteration that are worth a word, in seconds."""
+    """The parts of a slow iteration that are worth mentioning, in seconds."""
     values = a.split.at(row)
     if not separable(a) and values.get("checkpoint", 0.0) > 0:
         values["pair"] = values.pop("eval") + values.pop("checkpoint")
@@ -428,7 +428,7 @@ BADGES = {
 
 
 def verdict_headline(verdict: Verdict) -> Headline:
-    """Where no change is priced below, the remedy is said at once."""
+    """The headline of a verdict; includes the remedy unless it is listed below with what it saves."""
     paragraphs = [(verdict.text,)]
     if verdict.remedy is not None and verdict.saves_s is None:
         paragraphs.append((verdict.remedy,))

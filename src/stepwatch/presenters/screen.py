@@ -1,7 +1,7 @@
 """Styled lines and plain tables, laid out here and painted by rich.
 
-The first screen is counted in lines before it is shown, so the layout is ours. rich paints it on a terminal; a pipe
-gets the plain text, and does not wait for rich to load.
+The lines of the first screen are counted before it is shown, so we do the layout ourselves. rich styles it on a
+terminal; a pipe gets the plain text and does not wait for rich to load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stepwatch.i18n.languages import TABLE
 
 SCREEN_LINES = 25
 MARK_STYLES = {"e": "cyan", "c": "cyan bold", "0": "magenta bold", "!": "red bold"}
-"""Of iterations, by the letter of what they include."""
+"""Styles of iterations, by the letter of what they include."""
 WIDEST = 100
 WIDEST_TABLE = 200
 NARROWEST = 40
@@ -30,19 +30,19 @@ _UNKNOWN, _ELLIPSIS = "–", "…"
 
 # --- how wide a text is, and where a line of it may end, for Latin and East Asian scripts -----------------------
 
-# A figure stays with its unit at the end of a line, `3 min 15 s` stays whole, and so does an option of one of two runs.
+# No line ends between a figure and its unit, within `3 min 15 s`, or within an option for one of two runs.
 _HELD = re.compile(
     r"(?<=\d) (?=(?:ms|s|min|h|d|j|%|TFLOPS?|tokens/s|[kMGT]?[Bo]|GiB|Gio)(?!\w))"
     r"|(?<=\d [hdj]) (?=\d)|(?<=\d min) (?=\d)|(?<=--(?:set|run)) (?=[AB]:)"
 )
-# What no line begins or ends with in Chinese and Japanese (Unicode's line breaking, JIS X 4051): the small kana too.
+# Characters that no line begins or ends with in Chinese and Japanese (Unicode line breaking, JIS X 4051).
 _CLOSING = "。，、．：；！？）」』》〉】〕…‥・”’々ー〜～ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ％℃"
 _OPENING = "（「『《〈【〔“‘"
 _WIDE = r"\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6"
 _UNITS = "|".join(sorted({word for row in TABLE.values() for word in row.clock if not word.isascii()}, key=len)[::-1])
 _HAN_OR_KANA = rf"(?:[\u30a1-\u30fa\u30fc]+|[{_WIDE}])"  # a word in katakana stays whole
 _WORD = rf"(?:[^\s{_WIDE}{_OPENING}]|\u00a0|\u202f|[“‘](?![{_WIDE}]))+"
-# What stays on one line: a character of a script without spaces, or a word; a figure with what it counts.
+# What stays on one line: a character of a script without spaces, or a word; a figure together with what it counts.
 _COUNTED = rf"{_WORD}(?:(?<=[\d\u00a0])(?:{_UNITS}|{_HAN_OR_KANA}))?"
 _ATOM = rf"\s*[{_OPENING}]*(?:{_COUNTED}|{_HAN_OR_KANA})[{_CLOSING}]*(?:\u00a0{_COUNTED}[{_CLOSING}]*)*|\s*\S"
 
@@ -55,7 +55,7 @@ def cell_width(text: str) -> int:
 
 
 def padded(text: str, width: int, side: str = "left") -> str:
-    """With spaces up to a width, the text on this side of them."""
+    """The text padded with spaces to a width, and aligned to this side."""
     space = " " * (width - cell_width(text))
     return space + text if side == "right" else text + space
 
@@ -73,12 +73,12 @@ def cut(text: str, width: int) -> str:
 
 
 def held(text: str) -> str:
-    """With a space that no line ends at between a figure and its unit."""
+    """The text with a non-breaking space between each figure and its unit."""
     return _HELD.sub("\u00a0", text)
 
 
 def longest_word(text: str) -> int:
-    """How wide a column has to be for no word of the text to be cut, and none to stand in it letter by letter."""
+    """The column width at which no word is cut, and a script without spaces is not wrapped character by character."""
     words = (min(cell_width(word), 8) for word in text.split(" "))
     return max(*words, *(cell_width(atom.strip(" ")) for atom in re.findall(_ATOM, text)), 0)
 
@@ -86,7 +86,7 @@ def longest_word(text: str) -> int:
 def wrapped(text: str, width: int, *, cut_words: bool = True) -> list[str]:
     """The lines of a text, broken between words and between the characters of scripts that have no spaces.
 
-    A cell of a table may be narrow, and no word in it is cut; what it holds together is its own matter.
+    A table cell may be narrow: then no word is cut, and the caller decides what stays together.
     """
     if cut_words:
         text, width = held(text), max(width, 20)
@@ -129,11 +129,11 @@ class Row(NamedTuple):
     cells: Sequence[str]
     style: str = ""
     mark_style: str = ""
-    """Of the last cell but one, where that is a letter of the chart."""
+    """The style of the last cell but one, if it is a letter of the chart."""
 
 
 def table_lines(columns: Sequence[TableColumn], rows: Sequence[Row], widths: Sequence[int]) -> list[Line]:
-    """A head and rows, without lines around them; what is too long for its column is wrapped, between words."""
+    """A head and rows, without borders; text too long for its column is wrapped between words."""
     head = Row([column.head for column in columns], "dim")
     lines = []
     for row in [head, *rows] if any(head.cells) else rows:
@@ -141,7 +141,7 @@ def table_lines(columns: Sequence[TableColumn], rows: Sequence[Row], widths: Seq
         for text, width in zip(row.cells, widths, strict=True):
             if cell_width(text) <= width:
                 parts.append([text.replace("\u00a0", " ")])
-            else:  # a figure leaves its unit only where they do not fit on one line
+            else:  # a figure is separated from its unit only if they do not fit on one line
                 whole = held(text) if longest_word(held(text)) <= width else text
                 parts.append(wrapped(whole, width, cut_words=False))
         for number in range(max(map(len, parts))):
@@ -156,7 +156,7 @@ def table_lines(columns: Sequence[TableColumn], rows: Sequence[Row], widths: Seq
 
 
 def table_widths(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> list[int] | None:
-    """As wide as the texts; without room heads are wrapped, then names, then figures. None where words are wider."""
+    """As wide as the texts. Without room, heads wrap first, then names, then figures; None if words do not fit."""
     widths = [
         max(cell_width(column.head), *(cell_width(row.cells[place]) for row in rows))
         for place, column in enumerate(columns)
@@ -184,9 +184,9 @@ def table_widths(columns: Sequence[TableColumn], rows: Sequence[Row], width: int
 
 
 def in_columns(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> tuple[list[Line], tuple[str, ...]]:
-    """Without what is less important where there is no room for it, whose heads come back too.
+    """The table, and the heads of less important columns that were left out for lack of room.
 
-    Below each other where even words are wider.
+    If even single words do not fit, the cells of a row are stacked.
     """
     everything = range(len(columns))
     for kept in (list(everything), [place for place in everything if columns[place].style != "dim"]):
@@ -222,14 +222,14 @@ def fitted(
 ) -> tuple[list[Line], tuple[str, ...]]:
     """As many columns as there is room for, and the heads of the others.
 
-    Columns of unknown values are left out first, then those with one value in all rows. What room is left is for the
-    names, which lose their middle, and for the states, which may be wrapped.
+    Columns of unknown values are left out first, then those with the same value in all rows. The remaining room is for
+    the names, which are shortened in the middle, and for the states, which may wrap.
     """
 
     def least(column: int) -> int:
         lengths = [cell_width(row.cells[column]) for row in rows]
         if column == name:
-            lengths = [min(max(lengths), 16)]  # of a name
+            lengths = [min(max(lengths), 16)]  # longer names are shortened
         if column == state:
             lengths = [length if length <= 18 else 14 for length in lengths]  # long ones wrap
         return max(*lengths, longest_word(columns[column].head))
@@ -247,7 +247,7 @@ def fitted(
     for column, narrowest in (
         (name, 8),
         (state, max(longest_word(row.cells[state]) for row in rows)),
-    ):  # a name's ends
+    ):  # 8 for the two ends of a name
         excess = sum(widths.values()) + len(GAP) * (len(kept) - 1) - width
         widths[column] = max(widths[column] - max(excess, 0), min(narrowest, widths[column]))
     for column, longest in (
@@ -264,7 +264,7 @@ def fitted(
 
 
 def shortened(names: Sequence[str], most: int) -> list[str]:
-    """Names without their middle, so that those that differ still do; whole where that cannot be."""
+    """The names shortened in the middle so that they still differ; a name that cannot be shortened so stays whole."""
     kept = max(most - len(_ELLIPSIS), 2)
     found = {name: name for name in names if cell_width(name) <= most}
     long = [name for name in dict.fromkeys(names) if name not in found]
@@ -277,14 +277,14 @@ def shortened(names: Sequence[str], most: int) -> list[str]:
 
 
 def width_of_output(widest: int = WIDEST) -> int:
-    """The terminal's, within reason; 80 columns for a pipe."""
+    """The width of the terminal, within limits; 80 columns for a pipe."""
     if sys.stdout is None or not sys.stdout.isatty():
         return 80
     return max(NARROWEST, min(get_terminal_size().columns, widest))
 
 
 def shown(lines: list[Line], width: int, colour: bool | None) -> str:
-    """As text for the output: painted on a terminal, plain elsewhere; `colour` False or True decides otherwise."""
+    """The lines as text: styled on a terminal, plain elsewhere; `colour` True or False overrides this."""
     if colour is None:
         colour = sys.stdout is not None and sys.stdout.isatty()
     if not colour:
@@ -313,5 +313,5 @@ def shown(lines: list[Line], width: int, colour: bool | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Lone surrogates of an odd file name or setting cannot be written to any output."""
+    """Replaces lone surrogates of an odd file name or setting, which cannot be written to any output."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Any document on a terminal: the first screen, of what matters most, or all of it; good without colour."""
+"""Writes any document on a terminal: a first screen with what matters most, or everything. Needs no colour."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ class TerminalWriter:
     language: str
     width: int
     wide: int
-    """For tables with many columns."""
+    """The width for tables with many columns."""
 
     # --- the first screen -----------------------------------------------------------------------------------
 
     def screen(self, document: doc.Document) -> list[Line]:
-        """Whole blocks in order, the most important ones as long as there is room."""
+        """Whole blocks in order: the most important ones that there is room for."""
         items = list(_candidates(document))
         if not items:
             return self.whole(document)
         rows = [place for place, item in enumerate(items) if item.group == "row"]
         remarks = [place for place, item in enumerate(items) if item.group == "remark"]
-        if rows and remarks:  # these together, behind the labelled rows, the most pressing first
+        if rows and remarks:  # keep the remarks together, after the labelled rows, the most pressing first
             begin = max(remarks[0], rows[-1] + 1)
             before, after = ([i for i in part if i.group != "remark"] for part in (items[:begin], items[begin:]))
             items = [*before, *sorted((items[place] for place in remarks), key=lambda item: item.priority), *after]
@@ -109,7 +109,7 @@ class TerminalWriter:
         return [*lines, *(line for section in asked for line in self._section(section))]
 
     def _lay_out(self, items: list[_Item]) -> None:
-        """With an empty line after the answer, a table and a chart."""
+        """Fills in the lines of each item, with an empty line after the answer, a table and a chart."""
         labels = {}
         for item in items:
             if isinstance(item.block, doc.Text):
@@ -160,7 +160,7 @@ class TerminalWriter:
         return [[], *head, *self._blocks(section.blocks), *inner_lines]
 
     def _blocks(self, blocks: Iterable[doc.Block]) -> list[Line]:
-        """With an empty line around tables and charts."""
+        """The lines of all blocks, with an empty line around tables and charts."""
         lines: list[Line] = []
         apart = False
         for block in blocks:
@@ -203,9 +203,9 @@ class TerminalWriter:
                 return [[("  " + line, "red" if line[:1] == removed else "green")] for line in block.text.splitlines()]
             case doc.Command():
                 why = self._paragraph([block.why], "dim") if block.why is not None else []
-                pieces = [block.arguments[0]]  # on one line where it fits; else continued as a shell reads it
+                pieces = [block.arguments[0]]  # on one line if it fits, else with continuation lines of the shell
                 for argument in block.arguments[1:]:
-                    # cmd.exe has no sign for it
+                    # cmd.exe does not know the backslash
                     if len(pieces[-1]) + len(argument) + 6 > self.width and sys.platform != "win32":
                         pieces[-1] += " \\"
                         pieces.append("  " + argument)
@@ -221,13 +221,13 @@ class TerminalWriter:
             case doc.Chart():
                 if block.points is None:
                     return []
-                from stepwatch.presenters.text_chart import text_chart  # and numpy: other answers need none
+                from stepwatch.presenters.text_chart import text_chart  # imports numpy; other answers do not need it
 
                 return text_chart(block.points, self.language, self.width, height)
             case doc.Progress():
                 return list(self._progress(block))
             case doc.Shares():
-                from stepwatch.presenters.text_chart import stacked_bar  # and numpy: other answers need none
+                from stepwatch.presenters.text_chart import stacked_bar  # imports numpy; other answers do not need it
 
                 return [stacked_bar(block.parts, self.width)]
 
@@ -322,7 +322,7 @@ def _candidates(part: doc.Document | doc.Section) -> Iterator[_Item]:
 
 
 def _gaps(items: list[_Item]) -> list[int]:
-    """Where an empty line may come: between rows, remarks and the command; the last one matters most."""
+    """Places where an empty line may go: between rows, remarks and the command. The last place comes first."""
     rows = any(item.group == "row" for item in items)
     places = []
     for place, (one, other) in enumerate(pairwise(items), start=1):

@@ -16,7 +16,7 @@ from stepwatch.presenters.run_sentences import PART_MARKS, PartRow
 from stepwatch.presenters.screen import MARK_STYLES, Line, cell_width, cut, padded, plain, wrapped
 
 _DOTS = ".·˙"  # low, middle and high in the cell: three levels per line
-_APART = math.log(2.0)  # noise stays below it, and no row holds steps and what takes longer than twice as long
+_APART = math.log(2.0)  # noise is less; no line contains both steps and anything that takes more than twice as long
 
 
 # --- the times of a run -----------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ _Cell = tuple[str, int, float]
 
 
 def text_chart(points: Points, language: str, width: int, height: int) -> list[Line]:
-    """At most so many lines, each with the time of what is in it; the axis and the legend below them."""
+    """At most `height` lines, each labelled with the median of its times; the axis and the legend are below them."""
     margin = 0
     for _ in range(2):  # the labels need room, and which labels there are depends a little on the room
         columns = max(width - margin - 2, 1)
@@ -42,7 +42,7 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
     lines: list[Line] = []
     for label, (low, high), found in reversed(list(zip(labels, rows, inside, strict=True))):
         marks = [" "] * columns
-        for mark, column, log in found:  # the later ones over the others
+        for mark, column, log in found:  # later ones overwrite earlier ones
             level = (log - low) / (high - low)
             dot = _DOTS[min(max(int(level * len(_DOTS)), 0), len(_DOTS) - 1)]
             marks[column] = dot if mark == STEP else mark
@@ -56,7 +56,7 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
     axis = f"{'':{margin}}└ {ends[0]} {'─' * left} {name} {'─' * right} {ends[1]}"
     present = {STEP, *(mark for mark, *_ in cells)}
     lines.append([(cut(axis, width), "dim")])
-    begun = len(lines)  # in as many lines as the legend needs: none of its entries is cut
+    begun = len(lines)  # the legend takes as many lines as it needs: none of its entries is cut
     for mark, meaning in ((mark, say(meaning, language)) for mark, meaning in points.legend.items() if mark in present):
         first, *others = wrapped(meaning, width - 4)
         if len(lines) > begun and cell_width(plain(lines[-1])) + 5 + cell_width(meaning) <= width:
@@ -69,7 +69,7 @@ def text_chart(points: Points, language: str, width: int, height: int) -> list[L
 
 
 def _cells(points: Points, columns: int) -> list[_Cell]:
-    """Per column the middle of its steps, and the marks in the order of `points`."""
+    """The median of the steps of each column, and the other marks, in the order of `points`."""
     numbers = points.number
     span = max(int(numbers[-1]) - int(numbers[0]), 1)
     cells: list[_Cell] = []
@@ -85,7 +85,7 @@ def _cells(points: Points, columns: int) -> list[_Cell]:
 
 
 def _rows(cells: Sequence[_Cell], height: int) -> list[tuple[float, float]]:
-    """The times of each line from the bottom up: a logarithmic scale without its widest gaps, cut above the steps."""
+    """The range of each line, bottom up: a logarithmic scale without its widest gaps, always split above the steps."""
     times = sorted(log for *_, log in cells)
     steps = max((log for mark, _, log in cells if mark == STEP), default=times[-1])
     gaps = {above: above - below for below, above in pairwise(times) if above - below > _APART}
@@ -112,15 +112,15 @@ def _rows(cells: Sequence[_Cell], height: int) -> list[tuple[float, float]]:
 
 
 def stacked_bar(parts: Sequence[PartRow], width: int) -> Line:
-    """One bar of all the time, each part by its own character; the table of the parts is its legend."""
-    known = [part for part in parts if part.share > 0]  # a share that is not known is none of the bar
+    """The whole time as one bar, with a character for each part; the table of the parts is its legend."""
+    known = [part for part in parts if part.share > 0]  # unknown shares are left out of the bar
     marks = [PART_MARKS[part.part] for part in known]
     lengths = shared_out([part.share for part in known], width)
     return [(mark * length, MARK_STYLES.get(mark, "")) for mark, length in zip(marks, lengths, strict=True)]
 
 
 def shared_out(shares: Sequence[float], columns: int) -> list[int]:
-    """Columns for each, at least one, by the largest remainders; all of them together as many as there are."""
+    """The columns of each share, at least one, by the largest remainders; they add up to `columns`."""
     exact = [share / sum(shares) * columns for share in shares]
     lengths = [max(int(length), 1) for length in exact]
     while sum(lengths) != columns:

@@ -1,4 +1,4 @@
-"""Which rows of a long run are drawn: so few that a page stays quick, and yet every spike."""
+"""Selects the rows of a long run that are drawn: few enough for a fast page, but with every spike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwatch.analysis.phases import Phase
 from stepwatch.run import Floats, Ints
 
 MOST_POINTS = 4000
-"""What a browser moves smoothly, and 200 kB of a page."""
+"""As many as a browser moves smoothly; they make up 200 kB of a page."""
 
 
 class Thinned(NamedTuple):
@@ -23,10 +23,10 @@ class Thinned(NamedTuple):
 
 
 def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Thinned:
-    """Every slow row while they are fewer than half of `most`; of the others the extremes and the middle of stretches.
+    """All slow rows if they are at most half of `most`; of the others, the extremes and the median of each stretch.
 
-    Of more slow rows than that, each phase for itself keeps the slowest, the first and the last of each stretch. A
-    time of 0 has no place on a logarithmic scale.
+    If there are more slow rows, each phase keeps the slowest, the first and the last of each stretch. Rows with a time
+    of 0 are left out: they have no place on a logarithmic scale.
     """
     times = a.run.iterations.time_s
     timed = times > 0
@@ -34,7 +34,7 @@ def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Thinned:
     kept: list[Ints] = []
     room = most // 2
     for left, found in zip(range(len(slow), 0, -1), sorted(slow, key=len), strict=True):
-        kept.append(_thinned(times, found, room // left, steps=False))  # the rare kinds first and whole
+        kept.append(_thinned(times, found, room // left, steps=False))  # rare kinds come first and are kept whole
         room -= len(kept[-1])
     steps = np.flatnonzero((a.phases.phase == Phase.STEP) & timed)
     shown = _thinned(times, steps, most - sum(map(len, kept)), steps=True)
@@ -43,7 +43,7 @@ def drawn_rows(a: Analysis, most: int = MOST_POINTS) -> Thinned:
 
 
 def _thinned(times: Floats, rows: Ints, most: int, *, steps: bool) -> Ints:
-    """Three rows of each stretch: of steps the fastest, the middle and the slowest, else both ends and the slowest."""
+    """Three rows per stretch: of steps the fastest, the median and the slowest, else both ends and the slowest."""
     if len(rows) <= most:
         return rows
     chosen: set[int] = set()
@@ -55,6 +55,6 @@ def _thinned(times: Floats, rows: Ints, most: int, *, steps: bool) -> Ints:
 
 
 def stretches(rows: Ints, most: int) -> list[Ints]:
-    """The rows in at most so many pieces of equal length, none empty."""
+    """The rows in at most `most` pieces of equal length, none of them empty."""
     count = min(most, len(rows))
     return list(np.array_split(rows, count)) if count else []

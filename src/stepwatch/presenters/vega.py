@@ -18,14 +18,14 @@ Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 INK, MUTED, GRID = "#1c2128", "#57606a", "#e1e5ea"
-# After Okabe and Ito, who chose them for every kind of colour vision; darkened to 3:1 on white.
+# From the palette of Okabe and Ito for every kind of colour vision; darkened to a contrast of 3:1 on white.
 BLUE, ORANGE, GREEN, PURPLE, OCHRE, SLATE = "#0072b2", "#d05c00", "#008561", "#a8458a", "#8a6d00", "#4a5560"
 CYAN = "#3596bd"
 DARK = {
     INK: "#e6e9ed", MUTED: "#a6b0bb", GRID: "#333b45", BLUE: "#5ab4ec", ORANGE: "#ff9a52", GREEN: "#3ecf9f",
     PURPLE: "#e39bcb", OCHRE: "#e6cf4a", SLATE: "#b9c3ce", CYAN: "#a5e3f7",
 }  # fmt: skip
-"""Each colour on a dark page. The stylesheet swaps them, on a screen."""
+"""The counterpart of each colour on a dark page. The stylesheet swaps them, only on screens."""
 
 PART_COLOURS = {
     "step": BLUE, "data": CYAN, "eval": ORANGE, "checkpoint": GREEN, "pair": PURPLE, "compile": OCHRE, "warm-up": OCHRE,
@@ -51,11 +51,11 @@ _CONFIG = {
 }
 
 UNSEEN = 0.001
-"""The opacity of what only the pointer finds; of nothing at all it would not."""
+"""The opacity of marks that only the pointer finds; at an opacity of 0 it would not."""
 
 
 class Plot(NamedTuple):
-    """A picture as data, what it shows in words, and the table behind it."""
+    """A picture as data, its description, and a table of the same data."""
 
     name: str
     """The same in every language."""
@@ -67,7 +67,7 @@ class Plot(NamedTuple):
 
 
 def spec_of(language: str, datasets: Mapping[str, Sequence[Mapping[str, Any]]], **content: Any) -> Spec:
-    """A whole specification. The data hold no word of any language, so that all languages can share them."""
+    """A complete specification. The data contains no words, so all languages can share it."""
     separators = TABLE[language]
     number = {"decimal": separators.decimal, "thousands": separators.group, "grouping": [3], "currency": ["", ""]}
     return {
@@ -97,24 +97,24 @@ def plot(name: str, title: Message, about: Iterable[Message], spec: Spec, table:
 
 
 def text(value: str) -> str:
-    """A text as an expression."""
+    """A text as a Vega expression."""
     return json.dumps(value)
 
 
 def one_of(table: Mapping[str, str], key: str) -> str:
-    """The expression that finds a text by its code, `key` being an expression too."""
+    """The expression that looks up a text by its code; `key` is an expression too."""
     return f"({json.dumps(dict(table))})[{key}]"
 
 
 def legend(titles: Mapping[str, str], **more: Any) -> Spec:
-    """Above the chart, in as many columns as a phone has room for; `titles` by their codes."""
+    """A legend above the chart, in as many columns as the width allows; `titles` are keyed by code."""
     narrow = 2 if max(map(len, titles.values())) <= 18 else 1  # characters; two columns of them fit on a phone
     columns = {"expr": f"width < 460 ? {narrow} : width < 600 ? 3 : {len(titles)}"}
     return {"labelExpr": one_of(titles, "datum.value"), "columns": columns, **more}
 
 
 def rounded(value: float) -> float:
-    """As exact as any answer says it, and short in the page."""
+    """Rounded to as many digits as any answer shows, which keeps the page small."""
     return float(f"{value:.6g}")
 
 
@@ -122,7 +122,7 @@ def rounded(value: float) -> float:
 
 
 def iteration_axis(first: float, last: float, language: str, *, zooms: bool = False) -> Spec:
-    """With room at both ends, and so long that it has three ticks; one that zooms goes by the signal `zoom_i`."""
+    """An axis with room at both ends, long enough for three ticks; if it `zooms`, it follows the signal `zoom_i`."""
     room = 0.015 * max(last - first, 2)  # half a large mark
     ends = (first - room, max(last, first + 2) + room)
     scale: Spec = {"domain": list(ends), "nice": False, "zero": False}
@@ -148,30 +148,30 @@ _ROUND_STEPS = (
     10.0, 15.0, 30.0, *(MINUTE_S * count for count in (1, 2, 5, 10, 15, 30)),
     *(HOUR_S * count for count in (1, 2, 3, 6, 12)),
 )  # fmt: skip
-"""Between two ticks of a linear scale; others are 1, 2 or 5 times a power of ten, of seconds or of days."""
+"""Steps between the ticks of a linear scale; others are 1, 2 or 5 times a power of ten, of seconds or of days."""
 
 
 def _rounded_down(seconds: str, unit_s: float) -> str:
-    """1, 2 or 5 times a power of ten of the unit."""
+    """The expression that rounds down to 1, 2 or 5 times a power of ten of the unit."""
     power = f"pow(10, floor(log({seconds} / {unit_s:.10g}) / LN10 + 1e-9)) * {unit_s:.10g}"
     return f"{power} * ({seconds} >= 5 * {power} ? 5 : {seconds} >= 2 * {power} ? 2 : 1)"
 
 
 def time_axis(scale: str, language: str, *, log: bool = False, **more: Any) -> tuple[list[Spec], Spec]:
-    """The signals that such an axis needs, and the axis: three round durations or more of whatever range is seen."""
+    """The signals that a time axis needs, and the axis: at least three round durations in any visible range."""
     low, high = f"domain('{scale}')[0]", f"domain('{scale}')[1]"
     step = _rounded_down("tick_most", 1.0)
     for longer in _ROUND_STEPS:
         step = f"tick_most < {longer:.10g} ? {step} : {longer:.10g}"
     step = f"tick_most < {DAY_S:.10g} ? {step} : {_rounded_down('tick_most', DAY_S)}"
-    # Of a step that is at most a third of the range, three multiples are inside.
+    # A range contains at least three multiples of a step that is at most a third of the range.
     signals = [{"name": "tick_most", "expr": f"({high} - {low}) / 3"}, {"name": "tick_step", "expr": step}]
     ticks = f"sequence(ceil({low} / tick_step - 1e-6) * tick_step, {high} + 1e-6 * tick_step, tick_step)"
-    if log:  # of a factor of ten three, of a factor of a thousand three
+    if log:  # three ticks at least in a factor of ten and in a factor of a thousand
         ratio = f"{high} / {low}"
         ticks = f"{ratio} >= 1000 ? {list(_ROUNDEST)} : {ratio} >= 10 ? {list(_ROUND)} : {ticks}"
     value, space = "datum.value", text(TABLE[language].space)
-    # Long durations as everywhere, while two ticks are not said alike.
+    # Long durations as everywhere, unless two ticks would get the same text.
     long = (
         f"{value} >= 60 && tick_step >= ({value} < 3570 ? 1 : {value} < 84600 ? 60 : {value} < 8638200 ? 3600 : 86400)"
     )
@@ -187,7 +187,7 @@ _SCALES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 
 
 def count_axis(high: float) -> Spec:
-    """From 0 to this; Vega's own ticks, of which there are three at least where five are asked for."""
+    """An axis from 0 to `high`, with Vega's own ticks: at least three if five are requested."""
     scale, unit = next(((scale, unit) for scale, unit in _SCALES if high >= scale), (1.0, ""))
     said = f"datum.value ? format(datum.value / {scale:g}, '.6~r') + {text(unit)} : '0'"
     return {"tickCount": 5, "labelExpr": said, "title": None}
@@ -197,13 +197,13 @@ def count_axis(high: float) -> Spec:
 
 
 def integer(value: str, language: str) -> str:
-    """The expression that says a whole number as `i18n.decimal` does."""
+    """The expression that formats an integer as `i18n.decimal` does."""
     least = 10 ** (2 + TABLE[language].least_digits)
     return f"format({value}, {value} < {least} ? 'd' : ',d')"
 
 
 def duration(value: str, language: str) -> str:
-    """The expression that says a duration as `i18n.duration` does."""
+    """The expression that formats a duration as `i18n.duration` does."""
 
     locale = TABLE[language]
     day, hour, minute, second = locale.clock
@@ -229,7 +229,7 @@ def duration(value: str, language: str) -> str:
 
 
 def tooltip(title: str, rows: Iterable[tuple[str, str]]) -> Spec:
-    """A title and rows of a name and an expression; a row of which the expression is undefined is left out."""
+    """A title, and rows of a name and an expression; a row whose expression is undefined is left out."""
     entries = ", ".join(f"{text(name)}: {expression}" for name, expression in rows)
     return {"expr": f"{{title: {title}, {entries}}}"}
 
@@ -241,17 +241,17 @@ def iteration_title(language: str) -> str:
 
 # --- bars -------------------------------------------------------------------------------------------------------
 
-BAR_OFFSET = 9  # of a bar and its text from the middle of their row
+BAR_OFFSET = 9  # the distance of a bar and of its text from the middle of the row
 _BAR = {"type": "bar", "height": 12, "yOffset": BAR_OFFSET, "cornerRadius": 2}
 
 
 def bars(
     names: Mapping[str, str], figures: Mapping[str, str], bar: Spec, over: Iterable[Spec] = (), *, row: int = 46
 ) -> Spec:
-    """Bars with their name and their figure above them: these need no room beside, so they fit a phone too.
+    """Bars with name and figure above them: they need no room at the side, so they fit on a phone too.
 
-    `bar` is the layer that draws them, without y and its height; the rows are named by the field `k`. Each is `row`
-    high: a bar, its text above, and some air.
+    `bar` is the layer that draws them, without y and height; the field `k` names the rows. Each row is `row` high: a
+    bar, the text above it, and some space.
     """
     y = {"field": "k", "type": "nominal", "sort": list(names), "axis": None, "scale": {"paddingOuter": 0}}
     name = {"mark": _above("left"), "encoding": {"text": _text(names), "x": {"value": 0}}}

@@ -1,7 +1,7 @@
 "use strict";
 
-// Draws the charts of a report with the bundled Vega, by its interpreter: no code is made from text, so a page needs
-// no `unsafe-eval`. `stepwatchCharts.draw(root, specs)` draws every visible chart inside `root` anew.
+// Draws the charts of a report with the bundled Vega and its interpreter: no code is made from text, so a page needs
+// no `unsafe-eval`. `stepwatchCharts.draw(root, specs)` redraws every visible chart inside `root`.
 window.stepwatchCharts = (() => {
   const drawn = new Map();
   const options = {
@@ -20,7 +20,7 @@ window.stepwatchCharts = (() => {
     if (span >= whole[1] - whole[0]) return view.signal("zoom_i", null).runAsync();
     const middle = Math.min(Math.max((first + last) / 2, whole[0] + span / 2), whole[1] - span / 2);
     const range = [middle - span / 2, middle + span / 2];
-    // A range without a mark has no scale: where the log is silent, the chart stays as it is.
+    // A range without marks has no scale: where the log has no data, the chart stays unchanged.
     if (state.numbers.some((number) => range[0] <= number && number <= range[1])) view.signal("zoom_i", range).runAsync();
   }
 
@@ -146,7 +146,7 @@ window.stepwatchCharts = (() => {
   async function drawOne(place, spec) {
     forget(place);
     const figure = place.closest("figure");
-    if (!figure.classList.contains("drawn")) figure.querySelector("details").open = false; // there for want of a drawing
+    if (!figure.classList.contains("drawn")) figure.querySelector("details").open = false; // shown for lack of a drawing
     figure.classList.add("drawn");
     try {
       const result = await vegaEmbed(place, spec, options);

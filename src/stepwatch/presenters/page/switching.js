@@ -1,6 +1,6 @@
 "use strict";
 
-// The language of the page, and its charts in that language; the data of the charts are there once for all of them.
+// Switches the language of the page and of its charts; all languages share one copy of the chart data.
 (() => {
   const { specs, datasets } = JSON.parse(document.getElementById("charts").textContent);
   const buttons = [...document.querySelectorAll("input[name=language]")];

@@ -1,6 +1,6 @@
 "use strict";
 
-// Tables of runs: a click on a head sorts, a second one turns the order round; a link opens the run that it leads to.
+// Tables of runs: a click on a head sorts, a second click reverses the order; a link opens the run that it leads to.
 (() => {
   function sort(head) {
     const table = head.closest("table");
@@ -14,7 +14,7 @@
     };
     const compare = (one, other) => {
       const [left, right] = [key(one), key(other)];
-      // What has no figure stays last.
+      // Rows without a figure stay last.
       if (typeof left !== typeof right) return typeof left === "number" ? -1 : 1;
       const found = typeof left === "number" ? left - right : order.compare(left, right);
       return descending ? -found : found;

@@ -15,6 +15,8 @@ CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="NO BROWSER: pages are not tested; on Debian: apt-get install chromium"
 )
+# Pages live for a second here: compiling their scripts well takes longer than it saves.
+FLAGS = ["--no-sandbox", "--js-flags=--no-opt --no-maglev --min-semi-space-size=16"]
 
 OPEN = """
 (link) => location.hash === link.hash || new Promise((opened) => {
@@ -23,13 +25,27 @@ OPEN = """
 })
 """
 
+PUT = """
+(field, text) => {
+  if (field.readOnly || field.disabled || !field.checkVisibility()) throw new Error("nothing can be entered here");
+  field.focus();
+  field.value = text;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+"""
+
 
 def open_view(page: Page, name: str) -> None:
     """Another view of the page. Its opening forgets what was entered or answered before, so it is waited for."""
     page.locator(f".views a[href='#{name}']").evaluate(OPEN)
 
 
-def violations(page: Page, *rules: str) -> list[str]:
+def put(page: Page, place: str, text: str) -> None:
+    """As `fill`, but at once: Chromium breaks what is typed into lines one by one, each with a layout of the page."""
+    page.locator(place).evaluate(PUT, text)
+
+
+def violations(page: Page, *rules: str, place: str = "html") -> list[str]:
     """What axe-core finds, by all its rules or by these; its script comes with the package axe-playwright-python."""
     if not page.evaluate("'axe' in window"):
         spec = find_spec("axe_playwright_python")
@@ -37,5 +53,6 @@ def violations(page: Page, *rules: str) -> list[str]:
         assert spec.origin is not None
         page.evaluate(Path(spec.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
     options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
-    found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
+    run = "([place, options]) => axe.run(place, options)"
+    found = page.evaluate(run, [place, options])["violations"]
     return [f"{each['impact']}: {each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
-from tests.integration.browsing import CHROMIUM
+from tests.integration.browsing import CHROMIUM, FLAGS
 from tests.integration.serving import Serving, serving
 
 
@@ -32,6 +32,6 @@ def server(served_directory: Path, served_temporary: Path) -> Iterator[Serving]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()

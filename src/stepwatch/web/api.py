@@ -1,4 +1,4 @@
-"""The JSON API: each question is taken in whole, within limits, and answered by a worker."""
+"""The JSON API: each request is received in full, within limits, and answered by a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEDIA = (JSON, "text/plain", "application/gzip", "application/x-gzip", "applicat
 
 
 class Refusal(Exception):
-    """The question is not even put; carries what to say instead."""
+    """The question does not reach a worker; carries the reply to send instead."""
 
     def __init__(self, reply: Reply, *, retry: bool = False) -> None:
         super().__init__(reply.status)
@@ -36,7 +36,7 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Intake:
-    """What the requests that wait hold of the memory; beyond its limits new ones are sent away."""
+    """The memory held by waiting requests; beyond its limits new requests are refused."""
 
     limits: Limits
     waiting: int = field(default=0)
@@ -44,7 +44,7 @@ class Intake:
 
     @contextmanager
     def place(self, language: str) -> Iterator[Callable[[int], None]]:
-        """A place in the queue, and how to say that more was received for it."""
+        """A place in the queue; yields a function that reports how many more bytes were received for it."""
         if self.waiting >= self.limits.waiting:
             raise busy(language)
         self.waiting += 1
@@ -70,7 +70,7 @@ def busy(language: str) -> Refusal:
 
 
 class Api:
-    """The routes below /api/; a further question is one more entry of the table of options and of the routes."""
+    """The routes below /api/. A new question needs one more entry in the table of options and in the routes."""
 
     def __init__(self, options: ServerOptions, workers: Workers) -> None:
         self._options = options
@@ -106,7 +106,7 @@ class Api:
             return await self.put(Asked(kind, media, query, body, limits.body_bytes, language))
 
     async def put(self, asked: Asked) -> Reply:
-        """The answer of a worker, or why there is none."""
+        """The answer of a worker, or the reason why there is none."""
         try:
             return await self._workers.ask(asked)
         except Overdue:
@@ -119,7 +119,7 @@ class Api:
             raise Refusal(complaint(503, what, remedy, asked.spoken()), retry=True) from None
 
     async def log(self, path: str, language: str) -> bytes:
-        """What a log on this machine holds."""
+        """The content of a log on this machine."""
         limit = self._options.limits.body_bytes
         try:
             return await asyncio.to_thread(contents, path, self._options.allowed, limit)
@@ -159,7 +159,7 @@ def refusal_of(error: StepwatchError, limit: int, language: str) -> Refusal:
 
 
 class _Incoming:
-    """The parts of a body as they come."""
+    """The parts of a body as they arrive."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -174,13 +174,13 @@ class _Incoming:
             yield event.get("body", b"")
 
     async def drain(self) -> None:
-        """Reads on for a while without keeping anything: most clients listen only when they have said all."""
+        """Reads on for a while and discards everything: most clients only listen once they have sent all of it."""
         read = 0
         with suppress(TimeoutError):
-            async with asyncio.timeout(5.0):  # a client that needs longer loses the reason
+            async with asyncio.timeout(5.0):  # a slower client does not learn the reason
                 async for part in self:
                     read += len(part)
-                    if read > 256 * 10**6:  # four times what may be sent
+                    if read > 256 * 10**6:  # four times the most that may be sent
                         return
 
 

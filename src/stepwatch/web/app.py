@@ -29,13 +29,13 @@ from stepwatch.web.wire import complaint, spoken
 from stepwatch.web.workers import Workers
 
 _MEDIA = {".css": "text/css", ".js": "text/javascript", ".log": "text/plain"}
-_FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its text
+_FOR_A_YEAR = "private, max-age=31536000, immutable"  # the address of a file changes with its content
 
 
 def create_app(options: ServerOptions) -> Starlette:
     leaving = asyncio.Event()
     workers = Workers(options.limits.workers, options.limits.answer_s, options.limits.queue_s)
-    # One of them keeps all runs that are watched.
+    # A single worker keeps all runs that are watched.
     watchers = Workers(1, options.limits.answer_s, options.limits.queue_s, when_asked=True, keep_state=True)
     api = Api(options, workers)
     page = _Page(options)
@@ -84,7 +84,7 @@ class _Page:
         self._options = options
 
     async def show(self, request: Request) -> Response:
-        # Asked for in the address or by --lang, else the browser's first that we speak, else the server's.
+        # The language in the address or from --lang, else the browser's first one that we have, else the server's.
         accepted = request.headers.get("accept-language", "").split(",")
         preferred = [part.partition(";")[0].strip()[:2] for part in accepted]
         own = (self._options.language,) if self._options.language_asked else ()

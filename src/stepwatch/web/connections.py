@@ -1,6 +1,6 @@
-"""Connections: as many as there is room for, and none that is held without a question.
+"""Limits the number of connections, and closes those that are held without a question.
 
-A client has some seconds to send the head of a request. Where all places are taken, the connection that has waited
+A client has some seconds to send the head of a request. If all places are taken, the connection that has waited
 longest without a question is closed.
 """
 
@@ -25,7 +25,7 @@ def most_connections() -> int:
 
 class Connection(H11Protocol):
     head_s = 10.0
-    """For the head of a request to arrive, which on any network is one packet."""
+    """How long the head of a request may take to arrive; on any network it is a single packet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -60,11 +60,11 @@ class Connection(H11Protocol):
 
 
 _waiting: OrderedDict[Connection, asyncio.TimerHandle] = OrderedDict()
-"""Connections without a question, the one that waits longest first."""
+"""Connections without a question, longest waiting first."""
 
 
 class Complaints:
-    """What the event loop could not do, in a line each and only once: it would say so a thousand times a second."""
+    """Prints what the event loop could not do, one line each and only once: it can fail a thousand times a second."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()

@@ -1,4 +1,4 @@
-"""Who answers the page where there is no server: its Web Worker calls this, in the Python of the browser."""
+"""Answers the page if there is no server: its Web Worker calls this, in the browser's Python."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _WARMING = b"iter 0: loss 4.2000, time 100.00ms, mfu 9.00%\n"
 
 
 def answer(kind: str, query: str, body: memoryview | bytes, limit: int) -> tuple[int, bytes]:
-    """The same as a worker of the server gives; the query is a list of pairs in JSON."""
+    """The same reply as from a worker of the server; the query is a list of pairs in JSON."""
     asked = Asked(kind, "application/octet-stream", json.loads(query), bytes(body), limit, "en")
     reply = safely(reply_to, asked)
     return reply.status, reply.body
 
 
 def warm() -> None:
-    """The first question should not wait for what loads when first used."""
+    """Loads what is only loaded when first used, so that the first question does not wait for it."""
     answer("explain", '[["format", "page"]]', _WARMING, len(_WARMING))

@@ -1,4 +1,4 @@
-"""How the page is served, and how much of the machine it may take."""
+"""How the page is served, and how much of the machine it may use."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import sys
 from dataclasses import dataclass, field
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-SHORTEST_TOKEN = 16  # what cannot be guessed needs no count of wrong guesses
+SHORTEST_TOKEN = 16  # too long to guess, so wrong guesses need not be counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     body_bytes: int = 64 * 10**6
-    """Of one request, and of what its gzip expands to."""
+    """Per request, also after its gzip is expanded."""
     held_bytes: int = 512 * 10**6
-    """Of all requests that wait for their answer."""
+    """For all requests that wait for their answer."""
     waiting: int = 100
-    """Requests at a time; more are sent away with 503."""
+    """Requests at a time; more are refused with 503."""
     answer_s: float = 60.0
-    """For the analysis of one request, after which its worker is killed."""
+    """For the analysis of one request; then its worker is killed."""
     queue_s: float = 120.0
-    """For a request to wait until a worker is free."""
+    """How long a request waits for a free worker."""
     arrive_s: float = 60.0
-    """For the body of a request to arrive."""
+    """How long the body of a request may take to arrive."""
     live_views: int = 16
     workers: int = field(default_factory=lambda: max(2, min(os.cpu_count() or 2, 4)))
 
@@ -37,12 +37,12 @@ class ServerOptions:
     port: int = 8765
     token: str | None = None
     allowed: tuple[str, ...] = ()
-    """Directories in which a path may name a log."""
+    """Directories that contain the logs which a path may name."""
     store: str | None = None
-    """Of runs that `stepwatch collect` has gathered."""
+    """A store of runs that `stepwatch collect` has gathered."""
     language: str = "en"
     language_asked: bool = False
-    """Whether the language was asked for: then the browser's own does not count."""
+    """Whether the language was given as an option: then the browser's language is ignored."""
     limits: Limits = Limits()
 
 
@@ -54,13 +54,13 @@ def is_loopback(host: str) -> bool:
 
 
 def may_be_called(name: str, options: ServerOptions) -> bool:
-    """Whether a Host header names this server: a page elsewhere may have let its own name point here."""
+    """Whether a Host header names this server: another site may have pointed its own name here (DNS rebinding)."""
     if name in LOOPBACK_NAMES or name == options.host.lower():
         return True
     bound = _address(options.host)
     if bound is None or not bound.is_unspecified:
         return False
-    # Bound to every address of the machine: an address cannot be rebound, and its own names are its own.
+    # Bound to every address of the machine: an address cannot be rebound, and the machine's own names are trusted.
     return _address(name) is not None or name in {socket.gethostname().lower(), socket.getfqdn().lower()}
 
 
@@ -72,11 +72,11 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def give_large_blocks_back() -> None:
-    """What large logs took goes back to the system when they are answered: glibc would keep it for the next time."""
+    """Returns the memory of large logs to the system once they are answered: glibc would keep it for later."""
     if not sys.platform.startswith("linux"):
         return
     try:
-        # M_MMAP_THRESHOLD of malloc.h; left alone, the limit rises with the largest block that was ever freed.
+        # M_MMAP_THRESHOLD of malloc.h; by default the threshold rises with the largest block that was ever freed.
         ctypes.CDLL("libc.so.6").mallopt(-3, 1 << 20)
     except (OSError, AttributeError):  # another C library
         return

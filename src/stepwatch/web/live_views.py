@@ -1,4 +1,4 @@
-"""A growing log as server-sent events: how the run stands, every second, and its report when it has grown.
+"""A growing log as server-sent events: the state of the run every second, and its report when the log has grown.
 
 The log is read here and fed to a worker, which keeps the run of each view.
 """
@@ -45,7 +45,7 @@ class LiveViews:
             return sent(busy(language).reply)
         self._open += 1  # before the first await, since other requests run during it
         try:
-            await asyncio.to_thread(within, path, self._options.allowed)  # it need not be there yet
+            await asyncio.to_thread(within, path, self._options.allowed)  # the log may not exist yet
         except BaseException as error:
             self._leave()
             if isinstance(error, StepwatchError):
@@ -69,7 +69,7 @@ class LiveViews:
                 try:
                     grown |= await view.read()
                     reply = await view.look(report=report)
-                    if report:  # a long run must not keep the worker to itself
+                    if report:  # a long run must not keep the worker busy
                         report_at, grown = time.monotonic() + max(1.0, 10 * (time.monotonic() - begun)), False
                 except StepwatchError as error:
                     reply = self._refusal(error, language)
@@ -80,7 +80,7 @@ class LiveViews:
                     last, said = reply.body, begun
                     for event in _events_of(reply, view.size):
                         yield event
-                elif begun - said > 15.0:  # seconds without a sign of life
+                elif begun - said > 15.0:  # seconds without an event
                     yield ": still here\n\n"
                     said = begun
                 with suppress(TimeoutError):
@@ -90,14 +90,14 @@ class LiveViews:
             view.end()
 
     def _ask(self, asked: Asked) -> Awaitable[Reply]:
-        """Not given up with the reader who leaves: the worker that keeps the runs of others too would be replaced."""
+        """Not cancelled when the reader leaves: that would replace the worker, which also keeps the runs of others."""
         task = asyncio.create_task(self._watchers.ask(asked))
         self._asking.add(task)
 
         def done(task: asyncio.Task[Reply]) -> None:
             self._asking.discard(task)
             if not task.cancelled():
-                task.exception()  # nobody may be left to hear it
+                task.exception()  # marks it as retrieved: nobody may be waiting for it
 
         task.add_done_callback(done)
         return asyncio.shield(task)
@@ -107,7 +107,7 @@ class LiveViews:
 
 
 class _Stream(StreamingResponse):
-    """Says when it is over, also where its first event was never asked for."""
+    """Reports its end, even if its first event was never requested."""
 
     def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -121,7 +121,7 @@ class _Stream(StreamingResponse):
 
 
 class _View:
-    """One log that is watched: where it was read up to, and by which name the worker knows it."""
+    """One log that is watched: how far it was read, and the name by which the worker knows it."""
 
     def __init__(
         self, path: str, options: ServerOptions, asked: Asked, ask: Callable[[Asked], Awaitable[Reply]]
@@ -139,7 +139,7 @@ class _View:
         self._first = True
 
     async def read(self) -> bool:
-        """Hands on what has come; whether anything has."""
+        """Passes on new text; returns whether there was any."""
         any_text = False
         while True:
             piece = await asyncio.to_thread(self._source.poll, 0.0)

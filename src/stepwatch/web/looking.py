@@ -1,4 +1,4 @@
-"""Logs that are watched, as a worker sees them: of each the run as far as it was fed, looked at again and again."""
+"""Watched logs, on the worker's side: each run as far as it was fed, looked at again and again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Watched:
 
 
 def look_at(asked: Asked) -> Reply:
-    """How the run stands now; with `report`, the page's report of it too."""
+    """The current state of the run; with `report`, also the page's report of it."""
     glance, text = Glance.of(asked.body)
     found: dict[str, Any] = {}
     if glance.ended:
@@ -53,11 +53,11 @@ def look_at(asked: Asked) -> Reply:
             live.begin_watching(now)
             watched.begun = True
         look = live.look(now, thoroughly=glance.report)
-        with suppress(NoIterations):  # a header alone may say too little
+        with suppress(NoIterations):  # a header alone may not be enough
             runs = live.runs() if glance.report else ()
             if runs:
                 known = watched.known
-                with suppress(StepwatchError):  # none has come yet, or they cannot be read
+                with suppress(StepwatchError):  # there are no samples yet, or they cannot be read
                     known = known.with_samples(glance.samples) if glance.samples is not None else known
                 report = replace(explain_runs(runs, known), inputs=(glance.name,))
                 body = page_body(report, language)

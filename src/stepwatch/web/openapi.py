@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API: what may be asked comes from the table of options, the rest is written here."""
+"""The OpenAPI document of the API: the inputs come from the table of options, the rest is written here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ERRORS = {
 }
 
 
-# Of each question what it does, its log or config in a JSON body, the same as a plain body, and what answers it.
+# For each question: what it does, its log or config in a JSON body, the same as a plain body, and its answer.
 _QUESTIONS: dict[str, tuple[str, Schema, str, str]] = {
     "explain": (
         "Explain the log of a training run.",
@@ -82,7 +82,7 @@ def document() -> Schema:
 
 
 def _question(kind: str, summary: str, text: Schema, plain: str, answer: str) -> Schema:
-    """The log or config is `text` in a JSON body, `plain` as the body itself; options go into either, or the query."""
+    """The log or config is `text` in a JSON body, or `plain` as the body itself; options go in either or the query."""
     options = [OPTIONS[name] for name in API[kind]]
     settings = [_parameter("set", _schema(OPTIONS["settings"]), OPTIONS["settings"].api)] if API_INPUT[kind] else []
     required = "anyOf" not in text
@@ -204,5 +204,5 @@ def _schemas() -> Schema:
 
 
 def _record(properties: Schema) -> Schema:
-    """An object that has at least these; more keys may come."""
+    """An object with at least these keys; others may be added."""
     return {"type": "object", "required": list(properties), "properties": properties}

@@ -1,4 +1,4 @@
-"""The page: its words, its scripts and styles, and the template that holds them, for either of those who answer it."""
+"""The text of the page from its words, scripts, styles and template, with a server or without one."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from stepwatch.settings import KINDS, PRIVATE
 
 PLACE = Path(__file__).parent / "page"
 SCRIPTS = ("words", "engines", "asking", "showing", "watching", "forms", "start")
-"""The parts of page.js, in their order."""
+"""The parts of page.js, in order."""
 
 
 class InBrowser(NamedTuple):
-    """What a page without a server needs: where its parts are, relative to it, and what it may load."""
+    """What a page without a server needs: where its parts are, relative to the page, and what it may load."""
 
     worker: str
     """The script that runs Python."""
     python: str
-    """The folder of Pyodide and of the packages."""
+    """The folder of Pyodide and the packages."""
     examples: str
     links: Mapping[str, str]
-    """Further pages, by the names of the words for them."""
+    """Further pages, keyed by the names of their words."""
     policy: str
-    """The Content-Security-Policy, since there is nobody to send it as a header."""
+    """The Content-Security-Policy, as there is no server to send it as a header."""
 
 
 def page_text(
@@ -47,7 +47,7 @@ def page_text(
     allowed: bool = False,
     in_browser: InBrowser | None = None,
 ) -> str:
-    """`allowed`: whether there is a directory whose logs may be watched."""
+    """`allowed`: whether logs in some directory may be watched."""
     return _template().render(
         words=words(language),
         language=language,
@@ -76,13 +76,13 @@ def _template() -> Template:
 
 
 def addresses() -> dict[str, str]:
-    """Each changes with the text that it leads to."""
+    """The address of each file; it changes with the content."""
     return {name: f"page/{name}?v={digest(name)}" for name in texts()}
 
 
 @cache
 def texts() -> Mapping[str, str]:
-    """All files by their names."""
+    """The texts of all files, by name."""
     parts = [(PLACE / f"{part}.js").read_text(encoding="utf-8") for part in SCRIPTS]
     names = ("page.css", "example.log", "store.js", "worker.js")
     own = {name: (PLACE / name).read_text(encoding="utf-8") for name in names}
@@ -92,7 +92,7 @@ def texts() -> Mapping[str, str]:
 
 @cache
 def digest(name: str) -> str:
-    """Of the text of a file."""
+    """A digest of the text of a file."""
     return hashlib.sha256(texts()[name].encode()).hexdigest()[:16]
 
 

@@ -14,12 +14,12 @@ from stepwatch.sources.directories import files_of_samples
 
 
 class Forbidden(StepwatchError):
-    """Outside of the allowed directories."""
+    """The path is outside of the allowed directories."""
 
 
 def opened(path: str, allowed: tuple[str, ...]) -> BinaryIO:
-    """Opened first and asked for its place then: a link that is changed in between leads nowhere."""
-    # Without waiting: a pipe in the place of a log must not hold a thread.
+    """Opens first and checks the place afterwards: a link that is changed in between gains nothing."""
+    # Does not block: a named pipe in place of a log must not hold a thread.
     stream = opened_to_follow(within(path, allowed), waiting=False)
     try:
         found = os.fstat(stream.fileno())
@@ -52,7 +52,7 @@ def contents(path: str, allowed: tuple[str, ...], limit: int) -> bytes:
 
 
 def within(path: str, allowed: tuple[str, ...]) -> str:
-    """The real place of a path; relative ones are looked for in the first allowed directory."""
+    """The real path; relative ones are looked up in the first allowed directory."""
     if not path or "\0" in path or not allowed:
         raise _forbidden(path)
     try:
@@ -60,13 +60,13 @@ def within(path: str, allowed: tuple[str, ...]) -> str:
         for directory in allowed:
             if os.path.commonpath((real, os.path.realpath(directory))) == os.path.realpath(directory):
                 return real
-    except (OSError, ValueError):  # a loop of links, another drive
+    except (OSError, ValueError):  # a loop of links, or another drive
         pass
     raise _forbidden(path)
 
 
 def samples_beside(path: str, allowed: tuple[str, ...]) -> str | None:
-    """The samples of a log that is watched, where they are: never through a link to another place."""
+    """The samples of a watched log, if they are really there: links to other places are not followed."""
     try:
         found = samples_of_log(within(path, allowed))
         if found is None:

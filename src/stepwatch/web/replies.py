@@ -1,4 +1,4 @@
-"""From a question as it came over the wire to its reply: what a worker does.
+"""What a worker does: turns a question from the wire into its reply.
 
 A question is a JSON object, or a plain body with query parameters; both mean the same.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stepwatch.presenters import Answer
     from stepwatch.sources import Source
 
-# What each question takes in its JSON body, and of which kind; all but the settings may stand in the query too.
+# What each question accepts in its JSON body, with types; all but the settings may be in the query instead.
 TAKES: Mapping[str, Mapping[str, type]] = {
     question: {
         **{name: list if OPTIONS[name].repeated else OPTIONS[name].kind for name in names},
@@ -47,7 +47,7 @@ _KIND_NAMES: Mapping[type, Message] = {
 
 
 def reply_to(asked: Asked) -> Reply:
-    """A mistake in the question is answered too."""
+    """The answer to a question; mistakes in the question are answered as well."""
     try:
         values = values_of(asked)
         answer = _answer(asked, values)
@@ -68,7 +68,7 @@ def reply_to(asked: Asked) -> Reply:
 
 
 def safely(answer: Callable[[Asked], Reply], asked: Asked) -> Reply:
-    """A fault of ours is said as such, without the text that brought it about."""
+    """Reports a bug of ours as one, without the text that caused it."""
     try:
         return answer(asked)
     except MemoryError:
@@ -89,7 +89,7 @@ def refused(error: StepwatchError, asked: Asked) -> Reply:
 
 
 def values_of(asked: Asked) -> dict[str, Any]:
-    """What the question gives, each in the kind of its option."""
+    """The values of the question, each with the type of its option."""
     values = _from_query(asked)
     if asked.media == JSON:
         values |= _from_json(asked)
@@ -121,7 +121,7 @@ def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
 
 
 def _several(asked: Asked, files: Sequence[str]) -> Iterator[Source]:
-    """The logs that stand one after the other in the body."""
+    """The logs that follow one another in the body."""
     at = 0
     for file in files:
         size, _, name = file.partition(":")
@@ -199,7 +199,7 @@ def _from_json(asked: Asked) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """The value in the kind of its option; None where the text is empty."""
+    """The value with the type of its option; None if the text is empty."""
     option = OPTIONS.get(name)
     if option is None or option.repeated:
         return value

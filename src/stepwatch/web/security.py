@@ -1,4 +1,4 @@
-"""Who may ask: Host, Origin and token are checked before anything else, and every answer carries its headers."""
+"""Who may ask: Host, Origin and token are checked before anything else, and every answer gets the security headers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",  # none at all would make browsers send the Origin “null”
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers would send the Origin “null”
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-_OWN_SITE = ("same-origin", "none")  # none: typed into the address bar, or a bookmark
+_OWN_SITE = ("same-origin", "none")  # none: typed into the address bar, or from a bookmark
 
 
 class Guard:
-    """Around everything else, so that nothing is answered without it."""
+    """Wraps everything else, so that nothing is answered without it."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app = app
         self._options = options
-        self._session = secrets.token_urlsafe(32)  # what the cookie holds, so that it does not hold the token
+        self._session = secrets.token_urlsafe(32)  # the value of the cookie, so that it does not contain the token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +65,7 @@ class Guard:
             await (self._app if refusal is None else refusal)(scope, receive, dressed)
         except ClientDisconnect:
             pass
-        except Exception as error:  # no traceback on the screen, nothing of the request either
+        except Exception as error:  # no traceback on the screen, and nothing of the request
             print(f"stepwatch: {type(error).__name__} at {request.url.path}", file=sys.stderr)
             if not begun:
                 failed = self._complaint(request, 500, Message("stepwatch failed on this input"))
@@ -90,7 +90,7 @@ class Guard:
         return _same(request.cookies.get(COOKIE, ""), self._session) or self._in_address(request)
 
     def _in_address(self, request: Request) -> bool:
-        """Only the page itself takes the token from its address: once, and then there is the cookie."""
+        """Only the page itself accepts the token in its address, as its first request; then the cookie is used."""
         return request.url.path == "/" and self._is_token(request.query_params.get("token", ""))
 
     def _is_token(self, given: str) -> bool:
@@ -110,7 +110,7 @@ def _same(given: str, known: str) -> bool:
 
 
 def _from_here(request: Request) -> bool:
-    """No page of another site may ask, not even by a form or a picture; a link to the page itself may be followed."""
+    """No page of another site may send requests, not even by a form or image; links to the page itself are allowed."""
     if request.url.path == "/" and request.method in ("GET", "HEAD"):
         return True
     origin = request.headers.get("origin")

@@ -1,4 +1,4 @@
-"""The runs of a store as a page; a process of its own makes each answer, within the limits of time."""
+"""The runs of a store as a page; each answer is made in a separate process, within time limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 class StoreView:
-    """`/store`: all runs, or with `source` the report of one."""
+    """`/store`: all runs, or the report of one if `source` is given."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""What server and workers say to each other: a question as it arrived, its answer, and frames of both.
+"""The messages between server and workers: a question as it arrived, its answer, and the frames of both.
 
 A frame is the length of a JSON head, the length of a body, the head, the body.
 """
@@ -18,7 +18,7 @@ UNKNOWN_VIEW = 410  # the worker that kept the run is gone
 
 
 class Asked(NamedTuple):
-    """A question as it arrived: not yet understood."""
+    """A question as it arrived, not yet interpreted."""
 
     kind: str
     media: str
@@ -28,29 +28,29 @@ class Asked(NamedTuple):
     language: str
 
     def spoken(self) -> str:
-        """The language for complaints about what cannot be understood."""
+        """The language for complaints about a question that cannot be understood."""
         return spoken(dict(self.query).get("lang"), self.language)
 
 
 class Glance(NamedTuple):
-    """Of a log that is watched: which one it is, and what has come since the last glance. The head of the body."""
+    """An update of a watched log: which log it is, and what is new since the last one. Sent as head of the body."""
 
     view: str
     name: str
     age_s: float = 0.0
     """How long ago the log was last written to."""
     first: bool = False
-    """The worker cannot know it yet."""
+    """The first update of this view: the worker cannot know it yet."""
     anew: bool = False
-    """It was cut or replaced."""
+    """The log was truncated or replaced."""
     more: bool = False
-    """There is more to read: nothing is answered yet."""
+    """More text follows: nothing is answered yet."""
     report: bool = False
-    """The whole report is wanted too."""
+    """The full report is wanted too."""
     samples: str | None = None
-    """Where the machine's samples are, if the log has some."""
+    """Where the samples of the machine are, if the log has any."""
     ended: bool = False
-    """Nobody watches any more."""
+    """Nobody is watching any more."""
 
     def before(self, text: bytes) -> bytes:
         return json.dumps(self._asdict()).encode() + b"\n" + text

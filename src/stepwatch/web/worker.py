@@ -1,6 +1,6 @@
-"""One worker: a process of its own that answers a question at a time, over its standard input and output.
+"""A worker: a separate process that answers one question at a time, over its standard input and output.
 
-Nothing is written anywhere else.
+It writes nothing anywhere else.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % numbe
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us as well; the server decides
-    limit_memory(4 * 10**9)  # what a hostile log may take of the machine, where the system keeps to it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us as well, but the server decides
+    limit_memory(4 * 10**9)  # the most that a hostile log can use, if the system enforces it
     give_large_blocks_back()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can spoil a frame
-    for media in ("json", "page"):  # the first question should not wait for what loads when first used
+    for media in ("json", "page"):  # loads what is only loaded when first used
         reply_to(Asked("explain", "text/plain", [["format", media]], _WARMING, len(_WARMING), "en"))
     replies.write(LENGTHS.pack(0, 0))  # ready
     replies.flush()
@@ -37,7 +37,7 @@ def main() -> None:
         replies.write(packed({"status": reply.status, "media": reply.media}, reply.body))
         replies.write(reply.body)
         replies.flush()
-        del asked, reply  # not to be held until the next question
+        del asked, reply  # free them before the next question
 
 
 if __name__ == "__main__":

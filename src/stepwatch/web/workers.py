@@ -1,4 +1,4 @@
-"""The workers of a server: a bounded number of processes, each killed and replaced when it takes too long."""
+"""The workers of a server: a bounded number of processes, each killed and replaced if it takes too long."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 
 from stepwatch.web.wire import LENGTHS, Asked, Reply, packed
 
-_COMMAND = (sys.executable, "-P", "-m", "stepwatch.web.worker")  # -P: nothing is imported from where we happen to be
+_COMMAND = (sys.executable, "-P", "-m", "stepwatch.web.worker")  # -P: import nothing from the current directory
 
 
 class Overdue(Exception):
-    """The question took longer than it may; its worker is gone."""
+    """The question took too long; its worker was killed."""
 
 
 class Lost(Exception):
-    """The worker ended before it answered: out of memory, or killed from outside."""
+    """The worker ended without an answer: out of memory, or killed from outside."""
 
 
 class Workers:
-    """Questions wait for a free worker. Large ones never take the last, so that small ones are answered meanwhile."""
+    """Questions wait for a free worker. Large ones never take the last one, so that small ones are still answered."""
 
     def __init__(
         self, count: int, time_s: float, queue_s: float, *, when_asked: bool = False, keep_state: bool = False
     ) -> None:
-        """`when_asked`: they start with the first question, which may never come. `keep_state`: an answer depends on
-        the questions before it, so that one that is lost cannot be asked for again."""
+        """`when_asked`: they start with the first question, which may never come. `keep_state`: answers depend on
+        earlier questions, so that a lost question cannot be repeated."""
         self._to_start = count
         self._keep_state = keep_state
         self._when_asked = when_asked
@@ -62,12 +62,12 @@ class Workers:
         if len(asked.body) <= 8 * 10**6:  # a small one: any worker may take it
             try:
                 return await self._ask(asked, keep=True)
-            except Lost:  # killed from outside, most likely: a small log does not take all memory
+            except Lost:  # most likely killed from outside: a small log does not use up the memory
                 if self._keep_state:
                     raise
                 return await self._ask(asked, keep=True)
         async with self._large:
-            return await self._ask(asked, keep=False)  # the memory that a large log took goes with its worker
+            return await self._ask(asked, keep=False)  # frees the memory that a large log used
 
     async def _ask(self, asked: Asked, *, keep: bool) -> Reply:
         try:
@@ -86,7 +86,7 @@ class Workers:
             raise Overdue from None
         except (ConnectionError, asyncio.IncompleteReadError):
             raise Lost from None
-        finally:  # also when the asking itself was cancelled, which leaves half an answer in the pipe
+        finally:  # also if the question was cancelled, which leaves half an answer in the pipe
             if answered and keep:
                 self._idle.put_nowait(worker)
             else:
@@ -121,7 +121,7 @@ class Workers:
 
 
 class _Worker:
-    """The server's end of one process."""
+    """The server's side of one process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -156,7 +156,7 @@ class _Worker:
 
     async def end(self) -> None:
         self._questions.close()
-        if not self._ending and not self._answers.at_eof():  # asyncio complains of a process that is killed twice
+        if not self._ending and not self._answers.at_eof():  # asyncio complains if a process is killed twice
             self._process.kill()
         self._ending = True
         await self._process.wait()

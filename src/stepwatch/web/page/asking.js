@@ -1,10 +1,10 @@
-// What is asked. Everything is kept here, nothing where it is answered.
+// Questions. All state is kept here, none where questions are answered.
 
 let last = null; // the question whose answer is shown
 let turn = 0; // only the latest question may show its answer
 
 class Question {
-  // `parts` are texts or files, one after the other.
+  // `parts` are texts or files, in order.
   constructor(kind, parameters, parts, name) {
     Object.assign(this, { kind, parameters, parts, name });
   }
@@ -17,7 +17,7 @@ class Question {
     return query;
   }
 
-  // The same input: then an answer to the one is an answer to the other.
+  // The same input: an answer to one is also an answer to the other.
   same(other) {
     return (
       other?.kind === this.kind &&
@@ -27,7 +27,7 @@ class Question {
     );
   }
 
-  // What is missing is said without asking.
+  // Reports missing input without sending the question.
   problem() {
     const size = (part) => part.size ?? part.length;
     const asked = zonesOf(formOf(this.kind)).map((zone) => zone.area.name);

@@ -1,5 +1,5 @@
-// Who answers: the server that sent this page, or Python inside this browser. Either takes a question and the form of its
-// answer, and gives a Blob or throws a complaint: { error, hint, field }.
+// Answers questions: either the server that sent this page, or Python inside this browser. Each takes a question and a
+// format for the answer, and returns a Blob or throws a complaint: { error, hint, field }.
 
 class ServerEngine {
   async answer(question, format) {
@@ -26,14 +26,14 @@ async function complaintOf(response) {
   }
 }
 
-// Python and its packages come from where the page comes from, once; no log leaves the page.
+// Python and its packages are loaded once, from where the page comes from; no log leaves the page.
 class BrowserEngine {
   constructor({ worker, python }) {
     Object.assign(this, { script: worker, python, asked: new Map(), count: 0 });
-    this.start().catch(() => {}); // said when something is asked
+    this.start().catch(() => {}); // reported when a question is asked
   }
 
-  // A script that is made here is under the policy of this page; one that is fetched would have none.
+  // A script created here is under the policy of this page; a fetched one would have none.
   start() {
     return (this.started ??= (async () => {
       const response = await fetch(this.script);
@@ -77,7 +77,7 @@ class BrowserEngine {
     else reject(JSON.parse(new TextDecoder().decode(body)));
   }
 
-  // The next question starts another.
+  // The next question starts a new worker.
   lose(problem) {
     this.worker.terminate();
     this.started = null;

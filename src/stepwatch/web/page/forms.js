@@ -1,4 +1,4 @@
-// The forms: texts and files, rows of settings, and how a form folds to one line when it was answered.
+// The forms: texts and files, rows of settings, and how a form folds to one line once it is answered.
 
 // --- texts and files ----------------------------------------------------------------------------------------------
 
@@ -17,7 +17,7 @@ function take(place, ...files) {
 
 const namesOf = (files) => files.map(({ name }) => name).join(", ");
 
-// A whole text was given: answered at once, unless something else is needed first.
+// A complete text was given: answer at once, unless something else is needed first.
 function submitWhole(form) {
   const { kind } = form.dataset;
   if (kind === "explain" || (form.elements.gpu?.value && kind !== "watch")) submit(form);
@@ -26,7 +26,7 @@ function submitWhole(form) {
 
 const submit = (form) => (form.dataset.kind === "watch" ? startWatching(form) : ask(questionOf(form)));
 
-// A log that is pasted where there is none, or where one was answered already, is a new one.
+// A log pasted into an empty field, or over a log that was answered already, is a new one.
 function pasted(event) {
   const text = event.clipboardData.getData("text/plain");
   const form = openForm();
@@ -42,7 +42,7 @@ function pasted(event) {
   submitWhole(form);
 }
 
-// Several logs are explained together, or compared; elsewhere the first counts.
+// Several logs are explained together, or compared; other forms take the first.
 function dropped(event) {
   const files = [...event.dataTransfer.files];
   const zones = zonesOf(openForm());
@@ -88,7 +88,7 @@ async function summarize(form) {
   foldedOf(form).querySelector(".what").textContent = parts.join(", ");
 }
 
-// Nothing for a packed one.
+// Returns 0 for a compressed file.
 async function linesOf(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   if (bytes[0] === 0x1f && bytes[1] === 0x8b) return 0;
@@ -113,7 +113,7 @@ function addRow(form, key = "") {
   return row;
 }
 
-// Our own log of a run on a card that many have.
+// Our own log of a run on a common card.
 async function tryExample(form) {
   form.elements.gpu.value = "GeForce RTX 4070";
   if (form.dataset.kind === "estimate") form.elements.model.value = "gpt2";
@@ -126,7 +126,7 @@ async function tryExample(form) {
   submit(form);
 }
 
-// One of the logs that stand beside the page, by the link of a gallery.
+// One of the example logs next to the page, named in the link of a gallery.
 async function openExample(parameters) {
   const form = byId("explain-form");
   const name = parameters.get("example");

@@ -1,4 +1,4 @@
-// The answer, whether it still belongs to the input, and what is wrong with the input.
+// The answer, whether it still matches the input, and what is wrong with the input.
 
 let drawn = {};
 let engine = null;
@@ -9,7 +9,7 @@ function show({ html, specs }) {
   const kept = [...byId("report").querySelectorAll("figure")].map(stateOf);
   const open = [...byId("report").querySelectorAll("section > details[open]")].map((part) => part.parentElement.className);
   byId("answer").hidden = false;
-  byId("report").innerHTML = html; // escaped by the server; the Content-Security-Policy lets no script in it run
+  byId("report").innerHTML = html; // escaped by the server; the Content-Security-Policy blocks scripts in it
   for (const part of byId("report").querySelectorAll("section > details")) part.open = open.includes(part.parentElement.className);
   setStale(false);
   title();
@@ -17,7 +17,7 @@ function show({ html, specs }) {
   draw().then(() => kept.forEach(restore));
 }
 
-// The engine of the charts is large: it comes with the first chart that is in sight.
+// The chart engine is large: it is loaded when the first chart comes into view.
 async function draw() {
   const places = [...byId("report").querySelectorAll(".drawing[data-chart]")];
   if (!engine && !places.some((place) => place.closest("figure").checkVisibility())) return;
@@ -41,7 +41,7 @@ function title(before = "") {
   document.title = [before, about, "stepwatch"].filter(Boolean).join(" – ");
 }
 
-// A chart that was zoomed stays so when the log has grown, and a table that was opened stays open.
+// A zoomed chart stays zoomed when the log has grown, and an open table stays open.
 const chartOf = (figure) => figure.querySelector("[data-chart]");
 
 function stateOf(figure) {
@@ -56,7 +56,7 @@ function restore({ name, open, zoom }) {
   if (zoom) stepwatchCharts.viewOf(place)?.signal("zoom_i", zoom).runAsync();
 }
 
-// Named for what is in it, without what a file system does not take.
+// Named after its content, without characters that file systems do not accept.
 async function save(format) {
   const about = byId("report").querySelector("article").dataset.title;
   const answer = await answerer.answer(last, format);
@@ -67,9 +67,9 @@ async function save(format) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// --- whether it belongs to the input ------------------------------------------------------------------------------
+// --- whether it matches the input ---------------------------------------------------------------------------------
 
-// Not to be read as an answer, neither by eye nor by a screen reader.
+// A stale answer cannot be mistaken for a current one, neither by eye nor by a screen reader.
 function setStale(stale) {
   byId("answer").classList.toggle("stale", stale);
   byId("report").inert = stale;
@@ -106,7 +106,7 @@ function fieldOf(form, name) {
   return form.elements[name] ?? form.querySelector(name === "log" || name === "config" ? "textarea" : null);
 }
 
-// Said at the field that it is about, in view and under the cursor; else below the form.
+// Shows the problem at its field, scrolled into view and focused; else below the form.
 function complain(problem, form = openForm()) {
   if (problem instanceof Error) problem = { error: problem.message };
   forgive();

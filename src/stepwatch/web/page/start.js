@@ -1,4 +1,4 @@
-// The views, and what starts with the page.
+// The views, and what runs when the page starts.
 
 const VIEWS = [...document.querySelectorAll(".view")].map((view) => view.id);
 
@@ -23,7 +23,7 @@ function openView() {
   tell("");
   title();
   if (name === "watch" && query) resume(new URLSearchParams(query));
-  if (name === "gpus") submit(byId("gpus-form")); // the catalogue needs no asking
+  if (name === "gpus") submit(byId("gpus-form")); // the catalogue needs no input
   if (name === "explain" && query) openExample(new URLSearchParams(query));
 }
 
@@ -46,11 +46,11 @@ addEventListener("drop", (event) => {
   document.body.classList.remove("dropping");
   dropped(event);
 });
-byId("report").addEventListener("toggle", () => engine || draw(), true); // the first chart may be a folded one
+byId("report").addEventListener("toggle", () => engine || draw(), true); // the first chart may be in a folded section
 remember(null);
 openView();
 if (document.body.dataset.python) {
-  // Nobody has chosen the language of a page that is a file.
+  // Nobody has chosen the language of a page that is served as a file.
   const asked = [new URLSearchParams(location.search).get("lang"), ...navigator.languages.map((name) => name.slice(0, 2))];
   const spoken = asked.find((code) => [...byId("language").options].some(({ value }) => value === code));
   if (spoken && spoken !== language()) switchLanguage(spoken);

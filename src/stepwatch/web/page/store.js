@@ -1,6 +1,6 @@
 "use strict";
 
-// The table of all runs: rows without the words that are typed are hidden.
+// The table of all runs: hides rows that do not contain the typed words.
 document.getElementById("filter")?.addEventListener("input", (event) => {
   const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
   for (const row of document.querySelectorAll(".overview tbody tr")) {

@@ -1,6 +1,6 @@
-// A run while it goes on: how it stands, every second, and its report when the log has grown.
+// A run in progress: its state, every second, and its report when the log has grown.
 
-const ALARM_S = 120; // an alarm stays in view for so long after what caused it has passed
+const ALARM_S = 120; // how long an alarm stays visible after its cause has passed
 let watching = null;
 
 class Watch {
@@ -40,7 +40,7 @@ class Watch {
     title(this.heading);
   }
 
-  // Without taking the cursor away: it may go by itself.
+  // Does not move the focus: the problem may pass by itself.
   warn(problem) {
     byId("problem").textContent = [problem.error, problem.hint].filter(Boolean).join(" – ");
   }
@@ -69,13 +69,13 @@ class Watch {
     this.alarm(data);
   }
 
-  // Said once when it comes, also in the title of the tab.
+  // Announced once when it starts, also in the title of the tab.
   alarm(data) {
     const event = data.events.findLast((each) => each.alarm);
     const grave = ["crashed", "diverged", "stopped", "silent", "slow"].includes(data.state);
     const due = event && (grave || Date.now() / 1000 - event.at_s < ALARM_S);
     const text = data.verdict ?? (due ? `${clock(event.at_s, true)} ${event.text}` : grave ? data.badge : "");
-    byId("alarm").classList.toggle("said", Boolean(data.verdict)); // stands in the line below
+    byId("alarm").classList.toggle("said", Boolean(data.verdict)); // the line below says it
     if (text !== this.alarmed) byId("alarm").textContent = text;
     this.alarmed = text;
     const share = data.share === null ? data.badge : `${Math.floor(100 * data.share)} %`;
@@ -120,7 +120,7 @@ async function* eventsOf(body) {
   }
 }
 
-// What is watched stands in the address: a reload goes on with it.
+// The address contains what is watched, so a reload resumes it.
 function startWatching(form) {
   const question = questionOf(form);
   stopWatching();

@@ -1,4 +1,4 @@
-// The words of the page, in the language that was chosen, and how numbers and times of day are written in it.
+// The words of the page in the chosen language, and its format of numbers and times of day.
 
 const byId = (id) => document.getElementById(id);
 let words = JSON.parse(document.body.dataset.words);
@@ -6,7 +6,7 @@ let words = JSON.parse(document.body.dataset.words);
 const language = () => byId("language").value;
 const number = (value) => new Intl.NumberFormat(language()).format(value);
 
-// 24 hours, or twice 12, as the browser's own region has it; with the day where it is not today.
+// 12 or 24 hours, as in the browser's region; includes the day unless it is today.
 function clock(seconds, fine = false) {
   const region = navigator.languages.find((name) => name.startsWith(language())) ?? language();
   const moment = new Date(seconds * 1000);
@@ -38,6 +38,6 @@ async function switchLanguage(code) {
 function remember(code) {
   const address = new URL(location);
   if (code) address.searchParams.set("lang", code);
-  address.searchParams.delete("token"); // the cookie has taken its place
+  address.searchParams.delete("token"); // replaced by the cookie
   history.replaceState(null, "", address);
 }

@@ -1,4 +1,4 @@
-// Python in a thread of its own: loads Pyodide and the packages, then answers one question after the other.
+// Python in a separate thread: loads Pyodide and the packages, then answers one question after the other.
 
 let python = null;
 
@@ -6,7 +6,7 @@ async function load(place) {
   importScripts(`${place}pyodide.js`);
   const packages = fetch(`${place}packages.zip`).then((response) => (response.ok ? response.arrayBuffer() : Promise.reject(response.status)));
   const pyodide = await loadPyodide({ indexURL: place });
-  // numpy asks for the callers of large operations, to save a copy; without an answer it makes the copy.
+  // numpy asks for the callers of large operations to save a copy; without an answer it makes the copy.
   pyodide._module.mergeLibSymbols({ backtrace: () => 0 }, "numpy");
   pyodide.unpackArchive(await packages, "zip", { extractDir: pyodide.runPython("import site; site.getsitepackages()[0]") });
   python = pyodide.pyimport("stepwatch.web.in_browser");
@@ -34,6 +34,6 @@ onmessage = ({ data }) => {
 };
 
 function fail(message, problem) {
-  console.error(problem); // never holds what was asked
+  console.error(problem); // never contains the question
   postMessage(message);
 }

@@ -1,6 +1,6 @@
 """The command line: one module per command, imported only when called; errors become exit codes here.
 
-Help and wrong usage are in the reader's language: click's commands and options, with Messages for their texts.
+Help and usage errors are in the user's language: click's commands and options, with Messages for their texts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _KEEP_THREADS = {"calibrate", "convert", "run", "sample", "train"}
 
 LANGUAGE = "stepwatch.language"
 _PLACES = re.compile(r"[A-Z]+")
-# What stands for a value in usage and options. Words that are not here are the same in every language.
+# Placeholders for values in usage and options. Words that are not listed are the same in every language.
 _WORDS = {
     word.key: word
     for word in (
@@ -78,8 +78,8 @@ _WORDS = {
 
 
 def language_among(arguments: Iterable[str]) -> str | None:
-    """What --lang asks for, wherever it stands: help and errors are said before options are read, or instead."""
-    before = takewhile(lambda argument: argument != "--", arguments)  # behind it stands another program's command
+    """The language that --lang requests, wherever it is: help and errors may come before options are read."""
+    before = takewhile(lambda argument: argument != "--", arguments)  # after it comes another program's command
     words = " ".join(before).replace("--lang=", "--lang ").split(" ")
     asked = words[words.index("--lang") + 1 :][:1] if "--lang" in words else []
     return asked[0] if asked and asked[0] in LANGUAGES else None
@@ -90,12 +90,12 @@ def language_of(context: click.Context) -> str:
 
 
 def placeholders(text: str, language: str) -> str:
-    """`--config FILE.py` with the reader's word for FILE."""
+    """`--config FILE.py` with the user's word for FILE."""
     return _PLACES.sub(lambda found: say(_WORDS[found[0]], language) if found[0] in _WORDS else found[0], text)
 
 
 class Formatter(click.HelpFormatter):
-    """By columns of a terminal: click counts characters, of which those of Chinese and Japanese take two."""
+    """Measures in terminal columns: click counts characters, but Chinese and Japanese ones take two columns."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         begin = f"{prefix}{prog} "
@@ -127,7 +127,7 @@ class Context(click.Context):
 
 
 class Option(click.Option):
-    """One whose meaning is a Message."""
+    """An option whose help is a Message."""
 
     def __init__(self, *declared: Any, help: Message, **attributes: Any) -> None:
         shown = attributes.get("default") is not None
@@ -159,7 +159,7 @@ class Option(click.Option):
             raise self._refused(ctx, value) from error
 
     def _refused(self, ctx: click.Context, value: Any) -> UsageError:
-        """With the first of several values that is wrong, and what would be right."""
+        """An error with the first wrong value and what would be right."""
         for each in value if self.multiple else (value,):
             try:
                 self.type(each, self, ctx)
@@ -186,10 +186,10 @@ def _demand(name: str, kind: click.ParamType[Any]) -> Message:
 
 
 class Command(click.Command):
-    """Help from Messages, a paragraph each."""
+    """A command whose help consists of Messages, one per paragraph."""
 
     context_class = Context
-    allow_extra_args = True  # here they are refused in words
+    allow_extra_args = True  # `parse_args` refuses them with a message of ours
 
     def __init__(
         self, *declared: Any, texts: tuple[Message, ...], options: Sequence[Option] = (), **attributes: Any
@@ -204,7 +204,7 @@ class Command(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # click's parser does not say where
+            error.ctx = error.ctx or ctx  # click's parser does not set it
             raise
         if rest and not isinstance(self, click.Group):
             raise UsageError(
@@ -262,7 +262,7 @@ class _Commands(Command, click.Group):
         word = args[0] if args else "-"
         if word in COMMANDS or word in ("--help", "-h", "--version"):
             return super().parse_args(ctx, args)
-        # A word that is no file but nearly a command is a slip. What has a suffix or a directory was meant as a file.
+        # A word that is no file but close to a command is a typo. One with a suffix or a directory is meant as a file.
         may_be_file = word.startswith("-") or set(word) & {".", "/", os.sep} or os.path.lexists(word)
         for command in () if may_be_file else nearest(word, COMMANDS)[:1]:
             meant = {"command": " ".join(map(quoted, ("stepwatch", command, *args[1:])))}
@@ -280,11 +280,11 @@ class _Commands(Command, click.Group):
             formatter.write_dl([(name, say(summary, language)) for name, summary in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
-        # Only these need threads of linear algebra, and starting them takes longer than most answers.
+        # Only these commands need threads for linear algebra; starting them takes longer than most answers.
         if not _KEEP_THREADS & set(sys.argv[1:2]):
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # Modules are most of what a short answer allocates, and none of them is garbage, not even at the end: cycles
-        # are searched for after more new objects than a short answer makes, which are some megabytes.
+        # Most objects of a short answer belong to modules and are never garbage, not even at the end: the collector
+        # only looks for cycles after more new objects than a short answer makes (some megabytes).
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)
         if sys.stdout is None or sys.stderr is None:
@@ -294,9 +294,9 @@ class _Commands(Command, click.Group):
         try:
             with warnings.catch_warnings():
                 if not debugging:
-                    warnings.simplefilter("ignore")  # a library's remarks to its programmers
+                    warnings.simplefilter("ignore")  # libraries' warnings for programmers
                 done = super().main(args, *more, **{**extra, "standalone_mode": False})
-            sys.stdout.flush()  # what was not written is said here, and not by Python when it ends
+            sys.stdout.flush()  # a failed write is reported here, not by Python at exit
             return done
         except StepwatchError as error:
             said = () if isinstance(error, NothingRead) else (Notice(error.what, error.remedy),)
@@ -308,7 +308,7 @@ class _Commands(Command, click.Group):
             complain((wrong_usage(error, error.ctx or click.Context(self)),), asked)
             sys.exit(error.exit_code)
         except SystemExit:
-            # `stepwatch … | head` has all it wants; to click, which wraps the output then, that is a failure.
+            # `stepwatch … | head` has all it wants; click, which wraps the output then, takes that for a failure.
             if not hasattr(sys.stdout, "wrapped"):
                 raise
             drop_output()

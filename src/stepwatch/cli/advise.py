@@ -1,4 +1,4 @@
-"""`stepwatch advise`: what to change, what it saves, what it costs; or a recommended config where there is no run."""
+"""`stepwatch advise`: what to change, what it saves, what it costs; or a recommended config if there is no run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Commands of the user's that are run when something happens to the run that is watched.
+"""The user's commands that are run when something happens to the watched run.
 
-The command is what the user typed, divided as a shell would divide it, and never given to one. Facts are in its
-environment; nothing that stands in a log is part of its arguments.
+The command is split as a shell would split it, but never passed to a shell. Facts are in its environment; nothing
+from a log becomes part of its arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stepwatch.units import MINUTE_S
 
 
 def arguments_of(text: str | None, option: str) -> tuple[str, ...]:
-    """The command of an option; a UsageError where its quotes do not match or nothing is in it."""
+    """The command of an option; raises UsageError if its quotes do not match or it is empty."""
     if text is None:
         return ()
     try:
@@ -33,7 +33,7 @@ def arguments_of(text: str | None, option: str) -> tuple[str, ...]:
 
 
 class Alert:
-    """One command: started, never waited for, one at a time; that it fails is said once."""
+    """One command: started without waiting for it, one at a time; its failure is reported once."""
 
     def __init__(self, arguments: tuple[str, ...], option: str, warn: Callable[[Message], None]) -> None:
         self._arguments, self._option, self._warn = arguments, option, warn
@@ -60,17 +60,17 @@ class Alert:
             self._failed(getattr(error, "strerror", None) or type(error).__name__)
 
     def close(self) -> None:
-        """A moment for the last one, so that its failure is not lost; one that takes longer goes on without us."""
+        """Waits briefly for the last command, so that a failure is reported; a slower one keeps running on its own."""
         if self._running is not None:
             try:
                 self._running.wait(2.0)  # seconds for the last call to end
             except subprocess.TimeoutExpired:
-                self._running.returncode = 0  # it is nobody's child to wait for any more
+                self._running.returncode = 0  # nobody waits for it any more
                 return
         self.check()
 
     def check(self) -> bool:
-        """Whether it still runs; a failure since then is said."""
+        """Whether the command is still running; reports a failure."""
         if self._running is None:
             return False
         code = self._running.poll()

@@ -1,4 +1,4 @@
-"""`stepwatch calibrate`: measures this machine, so that `--gpu this` means it as it is."""
+"""`stepwatch calibrate`: measures this machine, so that `--gpu this` uses its real figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stepwatch collect`: many logs into a store."""
+"""`stepwatch collect`: gathers many logs in a store."""
 
 from __future__ import annotations
 

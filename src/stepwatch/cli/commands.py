@@ -1,4 +1,4 @@
-"""What the commands share: options from the table, the reader's language, and where an answer goes."""
+"""What the commands share: options from the table, the user's language, and where an answer goes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> list[Option]:
-    """The options that the table gives to a command; --format with its short forms, and -o, where it has an answer."""
+    """The options of a command, from the table; if it has an answer, also --format with its short forms, and -o."""
     options = []
     for row in map(OPTIONS.__getitem__, COMMAND_LINE[command]):
         names = [row.flag or "--" + row.name.replace("_", "-"), row.name]
@@ -74,7 +74,7 @@ def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> list[
 
 @contextmanager
 def knowing(store: str) -> Iterator[None]:
-    """Meanwhile estimates learn from the runs of a store."""
+    """Within this context, estimates learn from the runs of a store."""
     with needing_fleet():
         from stepwatch.fleet.store import learning_from_store
     with learning_from_store(store):
@@ -83,7 +83,7 @@ def knowing(store: str) -> Iterator[None]:
 
 @contextmanager
 def needing_torch(what: Message) -> Iterator[None]:
-    """Says what to install where an import inside fails."""
+    """Says what to install if an import inside fails."""
     try:
         yield
     except ImportError as error:
@@ -102,7 +102,7 @@ def needing_fleet() -> Iterator[None]:
 
 
 def typed(logs: Sequence[str]) -> Typed:
-    """The logs, and the options that make the next answer what this one is, as they were typed."""
+    """The logs and the options that lead to the same answer again, as they were typed."""
     context = click.get_current_context()
     options = []
     for name, value in context.params.items():
@@ -115,7 +115,7 @@ def typed(logs: Sequence[str]) -> Typed:
 
 
 def settings_among(arguments: Sequence[str]) -> list[str]:
-    """Settings as train.py takes them, --batch_size=8; what is neither setting nor option is pointed out."""
+    """Settings in train.py's form, --batch_size=8; raises an error for what is neither setting nor option."""
     found = [argument for argument in arguments if argument.startswith("-")]
     for argument in found:
         name, equals, _ = argument.partition("=")
@@ -128,7 +128,7 @@ def settings_among(arguments: Sequence[str]) -> list[str]:
 
 
 def check_count(gpus: int | None) -> None:
-    """`--gpus 4070` means the card, not so many of them."""
+    """Raises UsageError for `--gpus 4070`, which means the card, not the number of cards."""
     try:
         card = find_gpu(str(gpus)) if gpus is not None else None
     except UnknownGpu:
@@ -142,7 +142,7 @@ def check_count(gpus: int | None) -> None:
 
 
 def ask_for_paste(language: str) -> None:
-    """Whoever names no log, alone at a terminal, should know that it is waited for."""
+    """Tells a user who named no log, at a terminal, that one is expected."""
     if sys.stdin is not None and sys.stdin.isatty():
         end = "Ctrl-Z" if sys.platform == "win32" else "Ctrl-D"
         click.echo(say(Message("Paste the log, then {key:word}.", {"key": end}), language), err=True)
@@ -153,7 +153,7 @@ def checked_output(
 ) -> tuple[tuple[str, ...], str | None]:
     """The inputs, and the file that the answer goes to.
 
-    `train.log --html run.html` means `-o run.html`: beside a log, what ends in the form asked for is no input.
+    `train.log --html run.html` means `-o run.html`: next to a log, a name that ends in the requested form is no input.
     A page or a picture is for a file or a pipe: a terminal would show thousands of lines, or beep.
     """
     named = [name for name in files if name.lower().endswith(f".{form}")]
@@ -171,7 +171,7 @@ def checked_output(
 
 
 def deliver(answer: Answer, language: str, form: str, output: str | None, **shown: Any) -> None:
-    """The answer in its form, after the notices that it has."""
+    """Writes the answer in its form, after any notices."""
     if notices := getattr(answer, "notices", ()):
         complain(notices, language)
     view = View(colour=None if output is None else False, **shown)
@@ -184,7 +184,7 @@ def deliver(answer: Answer, language: str, form: str, output: str | None, **show
 
 
 def write(answer: Iterable[str | bytes], output: str | None, language: str) -> None:
-    """To the file that was asked for, which is named then, or to standard output, which carries the answer alone."""
+    """Writes to the given file, and then names it, or to standard output, which gets only the answer."""
     if output is None:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a console may not know every character
         try:
@@ -203,5 +203,5 @@ def write(answer: Iterable[str | bytes], output: str | None, language: str) -> N
         raise UnreadableInput(
             Message("“{name:word}” cannot be written: {reason:word}", reason), Message("choose another file with -o")
         ) from error
-    if os.path.isfile(output):  # and no device
+    if os.path.isfile(output):  # not a device
         click.echo(say(Message("written to {file:list}", {"file": output}), language), err=True)

@@ -63,7 +63,7 @@ def command(
 
 
 def _request(log: str, side: str, for_runs: dict[str, tuple[str, ...]]) -> ExplainRequest:
-    """What counts for this run: `A:` or `B:` in front of a value makes it count for that one only."""
+    """What applies to this run: a value with `A:` or `B:` in front applies to that run only."""
     own: dict[str, list[str]] = {}
     for name, values in for_runs.items():
         own[name] = []

@@ -1,4 +1,4 @@
-"""What is said on standard error, of wrong usage and of what nothing else catches, and what happens to the output."""
+"""What is said on standard error about wrong usage and uncaught errors, and what happens to the output."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stepwatch.i18n import language_from_environment, say
 from stepwatch.messages import Message
 
 DEBUG = "STEPWATCH_DEBUG"
-"""Where it is set, what is not expected is raised as it is."""
+"""If it is set, unexpected errors are raised unchanged."""
 _PRINT_ON_THE_WAY = {"monitor", "prepare", "run", "serve", "train", "watch"}
-"""Commands whose work is worth doing though nobody can read what they print."""
+"""Commands that are worth running even if nobody can read their output."""
 
 
 def complain(problems: Iterable[Notice], language: str | None = None) -> None:
-    """On standard error: one line for what is wrong, one for what to do."""
+    """Prints to standard error: one line for what is wrong, one for what to do."""
     language = language or language_from_environment()
     for problem in problems:
         click.echo("stepwatch: " + say(problem.what, language), err=True)
@@ -30,13 +30,13 @@ def complain(problems: Iterable[Notice], language: str | None = None) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    import difflib  # only a slip needs it
+    import difflib  # only a typo needs it
 
     return difflib.get_close_matches(name.lower(), known, n=3)
 
 
 def no_such_option(name: str, command: click.Context, settings: Iterable[str] = ()) -> UsageError:
-    """With the options whose names are near, or where to find them all."""
+    """An error that names similar options, or where to find all of them."""
     flags = [flag for option in command.command.params for flag in option.opts if flag.startswith("--")]
     known = {flag.lstrip("-"): flag for flag in (*(f"--{setting}" for setting in settings), *flags)}
     near = [known[found] for found in nearest(name.lstrip("-"), known)]
@@ -47,7 +47,7 @@ def no_such_option(name: str, command: click.Context, settings: Iterable[str] = 
 
 
 def wrong_usage(error: click.UsageError, context: click.Context) -> Notice:
-    """What click finds wrong before an option of ours looks at its value."""
+    """A usage error that click finds before our own options check their values."""
     from stepwatch.cli import Option, language_of, placeholders
 
     if isinstance(error, click.NoSuchOption):
@@ -66,12 +66,12 @@ def wrong_usage(error: click.UsageError, context: click.Context) -> Notice:
 
 
 def drop_output() -> None:
-    """What could not be written is not tried again when the interpreter ends."""
+    """Drops output that could not be written, so that the interpreter does not try again at exit."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until then
 
 
 class _Closed(io.TextIOBase):
-    """A standard output that was closed before the start: Python has None for it, and loses an answer silently."""
+    """Replaces a standard output that was closed before the start: with Python's None an answer is lost silently."""
 
     def write(self, text: object) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -88,7 +88,7 @@ def replace_closed_streams() -> None:
 
 
 def last_words(error: Exception) -> Notice:
-    """Of what nothing else catches: a disk that is full, or a mistake of ours, with a file that shows where."""
+    """The notice for an uncaught error: a full disk, or a bug of ours, with a file that contains the traceback."""
     if isinstance(error, OSError) and error.filename is None:
         reason = {"reason": error.strerror or type(error).__name__}
         return Notice(

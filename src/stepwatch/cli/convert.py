@@ -1,4 +1,4 @@
-"""`stepwatch convert`: a checkpoint as one file or as the parts that several ranks read."""
+"""`stepwatch convert`: turns a checkpoint into one file, or into the parts that several ranks read."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def command(
 
 
 def vocabulary_near(configs: Sequence[str]) -> Callable[[str], int | None]:
-    """What meta.pkl of a dataset says, where train.py would find it: from here, or from a config in config/."""
+    """The vocabulary in a dataset's meta.pkl, if it is where train.py looks: from here, or from a config in config/."""
     places = [Path(), *(Path(name).parent / up for name in configs for up in (".", ".."))]
 
     def size(dataset: str) -> int | None:

@@ -46,7 +46,7 @@ def command(
     _, output = checked_output((store,), form, output)
     with needing_fleet():
         from stepwatch.fleet.questions import FleetRequest, ask
-    atexit.unregister(gc.freeze)  # DuckDB complains at the end of whatever is not collected by then
+    atexit.unregister(gc.freeze)  # at exit, DuckDB complains about objects not collected by then
     columns = tuple(name.strip() for name in by.split(",") if name.strip())
     report = ask(FleetRequest(store=store, where=where, since=since, by=columns))
     deliver(report, lang, form, output, full=full)

@@ -19,7 +19,7 @@ from stepwatch.watch import Look, Occurrence
 
 
 class LiveScreen(Display):
-    """Drawn again at every look, and gone when the report comes."""
+    """Redrawn at every look, and removed when the report comes."""
 
     colour = True
 
@@ -34,7 +34,7 @@ class LiveScreen(Display):
     def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
         if not self._region.is_started:
             self._region.start()
-        if look.now_s >= self._card_at + 2.0:  # seconds between two looks at the card
+        if look.now_s >= self._card_at + 2.0:  # seconds between two readings of the card
             self._card_at, self._card = look.now_s, read_card()
         size = self._console.size
         width = max(NARROWEST, min(size.width, WIDEST))
@@ -46,7 +46,7 @@ class LiveScreen(Display):
             self._region.update(Text("\n", no_wrap=True, overflow="crop", end="").join(parts), refresh=True)
 
     def pass_on(self, text: bytes) -> None:
-        """Above the screen, where both are on one terminal."""
+        """Prints above the screen if both are on the same terminal."""
         if self.shares_terminal:
             self._console.out(printable(text.decode("utf-8", "replace")), end="")
 

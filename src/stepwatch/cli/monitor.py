@@ -57,11 +57,11 @@ def command(output: str, pid: int | None, interval: float, lang: str) -> None:
     try:
         sampler.sample()
         time.sleep(0.1)
-        sampler.sample()  # rates are known from the second on
+        sampler.sample()  # rates are known from the second sample on
         name_unseen(sampler, lang)
         sampler.run(until=lambda: pid is not None and not runs(pid))
     except KeyboardInterrupt:
-        pass  # this is how it ends
+        pass  # the usual way to end it
     finally:
         sampler.close()
         if lines != output and keep_as_parquet(lines, output, lang):

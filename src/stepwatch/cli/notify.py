@@ -1,7 +1,7 @@
-"""Messages to the user, when something happens to a run.
+"""Messages to the user when something happens to a run.
 
-A message holds what happened, never a line of the log. `http` and `https` addresses get JSON, in the form that Slack's
-and Discord's webhooks take too; any other scheme (ntfy://, tgram://, mailto://, …) is for apprise, an extra.
+A message contains what happened, never a line of the log. `http` and `https` addresses get JSON, in the form that the
+webhooks of Slack and Discord accept too; any other scheme (ntfy://, tgram://, mailto://, …) needs apprise, an extra.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.watch import CRASHED, DIVERGED, DONE, SILENCE, SLOWDOWN, STALL, STOPPED, Look, Occurrence
 
-PATIENCE_S = 10.0  # for a server, and for what is still on its way at the end
+PATIENCE_S = 10.0  # for a server to answer, and at the end for messages still being sent
 
 TEXTS: Mapping[str, Message] = {
     CRASHED: Message("{name:word}: the run crashed after iteration {at:n}."),
@@ -83,7 +83,7 @@ class Notifier:
     def _fail(self, address: str, reason: object) -> None:
         if address not in self._failed:
             self._failed.add(address)
-            # An address may hold a password: only its beginning is repeated.
+            # An address may contain a password: only its scheme is repeated.
             facts = {"host": address.partition("://")[0], "reason": str(reason)}
             self._warn(Message("the message to {host:word}://… could not be sent: {reason:word}", facts))
 
@@ -93,7 +93,7 @@ def _is_web(address: str) -> bool:
 
 
 def _apprise(addresses: Sequence[str]) -> Any:
-    """None where no address needs it."""
+    """apprise with these addresses; None if there are none."""
     if not addresses:
         return None
     try:

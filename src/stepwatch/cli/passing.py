@@ -1,8 +1,8 @@
 """Passes a command's output on as it comes, and keeps a copy.
 
-On a terminal the command has a terminal of its own, so that colours, bars, the window's size and Ctrl-C are as without
-us; otherwise pipes. It works in a process of its own that does nothing else: whatever happens to `stepwatch run`, the
-training keeps its output.
+On a terminal the command gets a terminal of its own, so that colours, bars, the window size and Ctrl-C work as
+without us; otherwise it gets pipes. A separate process does this and nothing else: whatever happens to
+`stepwatch run`, the training keeps its output.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from collections.abc import Callable, Sequence
 
 from stepwatch.samples import ARRIVALS_FILE, LOG_FILE
 
-assert sys.platform != "win32"  # nothing here is known there
+assert sys.platform != "win32"  # nothing here exists there
 
 EXITS = {errno.ENOENT: 127, errno.EACCES: 126}  # as a shell reports a command that cannot be started
 
 
 def start(command: Sequence[str], directory: str) -> tuple[int, int]:
-    """The process that passes output on, and the command's; the first ends with the exit code of the second.
+    """The ids of the process that passes output on, and of the command; the first exits with the code of the second.
 
-    From now on the command gets our signals.
+    From now on our signals are forwarded to the command.
     """
     answers, reply_to = os.pipe()
     sys.stdout.flush()
@@ -81,7 +81,7 @@ def _pass(command: Sequence[str], directory: str, reply_to: int) -> int:
             os.close(theirs)
             screens = {ours: 1}
             if os.isatty(0):
-                # Keys reach the command as they are typed; the terminal is put back in any case.
+                # Keys reach the command as they are typed; the terminal is restored in any case.
                 stack.callback(termios.tcsetattr, 0, termios.TCSADRAIN, termios.tcgetattr(0))
                 tty.setraw(0)
                 signal.signal(signal.SIGWINCH, lambda *_: _same_size(ours))
@@ -117,7 +117,7 @@ def _spawn(command: Sequence[str], out: int, err: int, stdin: int, *, new_sessio
 
 
 def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subprocess.Popen[bytes]) -> None:
-    """Until the command has ended and all that it wrote was passed on; its children may hold the pipe open longer."""
+    """Runs until the command has ended and all its output was passed on; its children may hold the pipe open longer."""
     with selectors.DefaultSelector() as selector:
         for source in screens:
             selector.register(source, selectors.EVENT_READ)
@@ -130,9 +130,9 @@ def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subpro
                 return
             for key, _ in ready:
                 try:
-                    data = os.read(key.fd, 1 << 16)  # what a pipe of Linux holds
+                    data = os.read(key.fd, 1 << 16)  # the size of a pipe on Linux
                 except OSError as error:
-                    if error.errno != errno.EIO:  # how Linux says that nobody holds the other end of a terminal
+                    if error.errno != errno.EIO:  # Linux's way to say that the other end of a terminal is closed
                         raise
                     data = b""
                 if not data:
@@ -149,7 +149,7 @@ def _pump(screens: dict[int, int], log: _Log, keys_to: int | None, child: subpro
 
 
 class _Log:
-    """A copy of all output, in the order in which it came, and when it came.
+    """A copy of all output in order of arrival, with the times of arrival.
 
     If the copy cannot be written, it ends with a message.
     """
@@ -185,7 +185,7 @@ class _Log:
             os.write(2, f"stepwatch: the log is not kept any more: {error.strerror}\n".encode())
 
     def _note(self, arrival: tuple[float, int] | None) -> None:
-        """A time, and how many bytes had come by then."""
+        """Notes a time, and how many bytes had arrived by then."""
         if arrival is not None:
             with contextlib.suppress(OSError):
                 os.write(self._arrivals, f"{arrival[0]:.3f},{arrival[1]}\n".encode())

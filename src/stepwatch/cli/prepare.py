@@ -1,4 +1,4 @@
-"""`stepwatch prepare`: a text becomes data for training."""
+"""`stepwatch prepare`: turns a text into data for training."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(text: str, out: str | None, tokens: str, val: float, lang: str) -> N
 
 
 def _next(prepared: Prepared) -> str:
-    """A small model, so that the first run ends within minutes on any machine."""
+    """The command to train next: a small model, so that the first run ends within minutes on any machine."""
     block = max(size for size in (1, 8, 64) if size < min(prepared.val_tokens, prepared.train_tokens))
     directory = prepared.directory  # nanoGPT looks in data/
     dataset = os.path.relpath(directory, "data") if directory.parts[:1] == ("data",) else str(directory)

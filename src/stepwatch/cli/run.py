@@ -29,7 +29,7 @@ from stepwatch.samples import LOG_FILE, PARQUET_FILE, SAMPLES_FILE
 
 ENVIRONMENT_FILE = "environment.json"
 _SECRET = re.compile(r"(?i)(key|token|secret|passw|credential)")
-# Asked of the training's own Python, in a process beside it; names as on PyPI.
+# Run by the training's own Python, in a separate process; names as on PyPI.
 _VERSIONS = """
 import json, platform
 from importlib import metadata
@@ -108,7 +108,7 @@ def command(
     def warn(text: Message) -> None:
         click.echo(f"stepwatch: {say(text, lang)}", err=True)
 
-    named_card(gpu)  # a slip is found before the training begins
+    named_card(gpu)  # finds a typo before the training begins
     notifier = None
     if addresses:
         from stepwatch.cli.notify import Notifier
@@ -121,10 +121,10 @@ def command(
         try:
             sampler = open_sampler(os.path.join(directory, SAMPLES_FILE), pid, interval, lang)
             sampler.start()
-        except StepwatchError as error:  # the training goes on without
+        except StepwatchError as error:  # the training goes on without samples
             warn(error.what)
     if notifier is not None or not quiet:
-        # The training does not wait for it; at its end, days later, another version may be installed.
+        # The training does not wait for this import; at its end, days later, another version may be installed.
         from stepwatch.cli import run_log
     follower = None if notifier is None else run_log.Follower(directory, gpu, notifier, warn)
     code = passing.wait(passer, None if follower is None else follower.look)
@@ -141,7 +141,7 @@ def command(
 
 
 def _open_page(directory: str, port: int, gpu: str | None, language: str) -> subprocess.Popen[str]:
-    """The live view of the log, served by a process of its own; its address goes to standard error."""
+    """Serves the live view of the log in a separate process; its address goes to standard error."""
     words = [sys.executable, "-m", "stepwatch", "serve", "--allow", directory, "--port", str(port), "--lang", language]
     server = subprocess.Popen(
         [*words, "--pid", str(os.getpid())],
@@ -151,9 +151,9 @@ def _open_page(directory: str, port: int, gpu: str | None, language: str) -> sub
         start_new_session=True,  # Ctrl-C is for the training
     )
     assert server.stdout is not None
-    server.stdout.readline()  # that the page is there; the address follows
+    server.stdout.readline()  # the line that announces the page; the address follows
     address = server.stdout.readline().strip()
-    if not address:  # it has said why
+    if not address:  # the server has said why
         sys.exit(1)
     query = urlencode({"path": LOG_FILE} | ({"gpu": gpu} if gpu else {}))
     text = Message("The page of this run: {address:word}", {"address": f"{address}#watch?{query}"})
@@ -162,7 +162,7 @@ def _open_page(directory: str, port: int, gpu: str | None, language: str) -> sub
 
 
 def _write_environment(directory: str, words: Sequence[str]) -> None:
-    """What was run and where, for later readers of the directory; never a secret."""
+    """Writes what was run and where, for later readers of the directory; never a secret."""
     commit, card = None, None
     with contextlib.suppress(OSError, subprocess.SubprocessError):  # the training may not be in a git repository
         found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
@@ -188,11 +188,11 @@ def _write_environment(directory: str, words: Sequence[str]) -> None:
 
 
 def versions_of(program: str) -> dict[str, str]:
-    """Of Python and of what trains, as the program that is started has them; empty where it is no Python's."""
+    """The versions of Python and the training libraries that the program uses; empty if it is not a Python program."""
     path = shutil.which(program)
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
         if path is not None and not os.path.basename(path).startswith("python"):
-            with open(path, "rb") as script:  # torchrun and its like name their Python in the first line
+            with open(path, "rb") as script:  # torchrun and similar programs name their Python in the first line
                 first = script.readline(500)
             words = shlex.split(first[2:].decode()) if first.startswith(b"#!") else []
             path = next((word for word in words if os.path.basename(word).startswith("python")), None)
@@ -203,7 +203,7 @@ def versions_of(program: str) -> dict[str, str]:
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """The command line with what follows a name like a secret's replaced."""
+    """The command line with every value replaced that belongs to the name of a secret."""
     shown, hide = [], False
     for word in words:
         name, equals, _ = word.partition("=")

@@ -1,4 +1,4 @@
-"""What `run` does with the log of its training: messages meanwhile, and the report at the end."""
+"""What `run` does with the log of its training: messages while it runs, and the report at the end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def report(directory: str, gpu: str | None, language: str) -> None:
     try:
         report = explain(ExplainRequest(logs=(directory,), gpu=gpu))
         click.echo(str(render(report, "terminal", language, View(colour=None))), err=True)
-    except StepwatchError as error:  # the training is what counts: its output may be of no known format
+    except StepwatchError as error:  # the training matters most: its output may be in no known format
         click.echo(f"stepwatch: {say(error.what, language)}", err=True)
     kept = Message("Log and samples are in {path:word}; for the whole report: {command:list}")
     facts = {"path": directory, "command": f"stepwatch explain {shlex.quote(directory)} --full"}

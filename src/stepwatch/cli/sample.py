@@ -1,4 +1,4 @@
-"""`stepwatch sample`: what a trained model writes."""
+"""`stepwatch sample`: prints text that a trained model generates."""
 
 from __future__ import annotations
 

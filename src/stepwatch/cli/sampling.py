@@ -1,4 +1,4 @@
-"""What `run` and `monitor` share: how often to sample, and a sampler that reports its trouble."""
+"""What `run` and `monitor` share: how often to sample, and a sampler that reports its errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cannot_write(path: str, error: OSError) -> UnreadableInput:
 
 
 def keep_as_parquet(lines: str, path: str, language: str) -> bool:
-    """Where pyarrow is there; a failure is reported and costs nothing."""
+    """Converts samples if pyarrow is installed; a failure is reported and loses nothing."""
     if not parquet.available() or not os.path.isfile(lines):
         return False
     try:
@@ -39,14 +39,14 @@ def keep_as_parquet(lines: str, path: str, language: str) -> bool:
 
 
 def name_unseen(sampler: Sampler, language: str) -> None:
-    """What this machine does not give, by the names of the columns."""
+    """Prints which columns this machine does not provide."""
     if sampler.unseen:
         text = Message("not available here: {names:list}", {"names": ", ".join(sampler.unseen)})
         click.echo(f"stepwatch: {say(text, language)}", err=True)
 
 
 def open_sampler(path: str, pid: int | None, interval_s: float, language: str) -> Sampler:
-    """Raises UnreadableInput where the file cannot be written from the start; later trouble is said once."""
+    """Raises UnreadableInput if the file cannot be written from the start; later errors are reported once."""
 
     def trouble(error: OSError) -> None:
         text = Message("samples can no longer be written: {why:word}", {"why": error.strerror or ""})

@@ -80,7 +80,7 @@ def command(
     pid: int | None,
     lang: str,
 ) -> None:
-    from_environment = os.environ.pop("STEPWATCH_TOKEN", None)  # not to be handed on to workers
+    from_environment = os.environ.pop("STEPWATCH_TOKEN", None)  # so that workers do not inherit it
     if token and token != from_environment and not hide_argument(token):
         seen = Message("other users of this machine can see the token in the list of processes")
         remedy = Message("give it in the environment variable STEPWATCH_TOKEN instead")
@@ -102,7 +102,7 @@ def command(
         host=host,
         port=listener.getsockname()[1],
         token=token,
-        allowed=tuple(map(os.path.abspath, allowed)),  # a path in them is joined to the first
+        allowed=tuple(map(os.path.abspath, allowed)),  # relative paths are joined to the first one
         store=store,
         language=lang,
         language_asked=asked is ParameterSource.COMMANDLINE,
@@ -122,10 +122,10 @@ def command(
         lifespan="on",
         http=Connection,
         limit_concurrency=most_connections(),
-        backlog=most_connections() // 4,  # so many are accepted at once, before the limit is looked at
+        backlog=most_connections() // 4,  # as many are accepted at once before the limit is checked
         timeout_graceful_shutdown=2,  # seconds
     )
-    with suppress(KeyboardInterrupt):  # uvicorn passes it on when all is closed
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again after everything is closed
         _Server(config).run(sockets=[listener])
 
 
@@ -136,7 +136,7 @@ def _end_with(pid: int) -> None:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Bound before anything else is said, so that the address is true."""
+    """Binds the socket before the address is printed, so that the address is true."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return socket.create_server(found[0][4][:2], family=found[0][0], backlog=most_connections() // 4)
@@ -153,14 +153,14 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def _address(options: ServerOptions) -> str:
-    """What to type into a browser; every address of the machine goes by the machine's name."""
+    """The address for a browser; a server bound to all addresses goes by the machine's name."""
     host = socket.gethostname() if options.host in ("0.0.0.0", "::") else options.host
     token = f"/?token={quote(options.token, safe='')}" if options.token else "/"
     return f"http://[{host}]:{options.port}{token}" if ":" in host else f"http://{host}:{options.port}{token}"
 
 
 class _Server(uvicorn.Server):
-    """Tells the live views that it is leaving; they would keep it waiting."""
+    """Tells the live views that the server is leaving: otherwise they would keep it waiting."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.config.app.state.leaving.set()  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _WithSettings(Command):
-    """Its help ends with every setting, its default and its meaning."""
+    """A command whose help ends with all settings, their defaults and meanings."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         language = language_of(ctx)
@@ -89,7 +89,7 @@ def command(arguments: tuple[str, ...], dry_run: bool, samples: bool, lang: str)
 
 
 def _estimate(arguments: tuple[str, ...], language: str) -> None:
-    """What `estimate` says of these settings on this machine; it needs no PyTorch."""
+    """Prints what `estimate` says about these settings on this machine; needs no PyTorch."""
     from stepwatch.trainer.log import Log
 
     config = _config(arguments, Log(speaks=True))
@@ -101,7 +101,7 @@ def _estimate(arguments: tuple[str, ...], language: str) -> None:
 
 @contextmanager
 def _this_machine() -> Iterator[None]:
-    """An unknown card gets another hint than in `estimate`, since `train` has no --gpu."""
+    """Gives an unknown card a different hint than `estimate` does, since `train` has no --gpu."""
     try:
         yield
     except InputError as error:
@@ -120,7 +120,7 @@ def _request(config: TrainConfig, **more: Value) -> EstimateRequest:
 
 
 def _expected(config: TrainConfig, vocab_size: int, ranks: int) -> Expected | str:
-    """What `estimate` says of the run that begins; in the log, which is English, where it cannot."""
+    """The estimate for the run that begins; without one the reason, in English like the log."""
     from stepwatch.trainer.eta import Expected
 
     try:
@@ -137,7 +137,7 @@ def _expected(config: TrainConfig, vocab_size: int, ranks: int) -> Expected | st
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Imports make a million objects that stay; looking through them again and again takes a part of the start."""
+    """Imports create a million objects that stay; collecting garbage among them would slow down the start."""
     gc.disable()
     try:
         yield
@@ -146,7 +146,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
-    """Files and flags in any order, as nanoGPT takes them: what comes later overrides what came before."""
+    """Files and flags in any order, as nanoGPT accepts them: later ones override earlier ones."""
     layers: list[dict[str, Value]] = []
     overridden: set[str] = set()
     for argument in reversed(arguments):
@@ -167,7 +167,7 @@ def _config(arguments: tuple[str, ...], log: Log) -> TrainConfig:
 
 
 def _as_stepwatch_error(error: Exception) -> StepwatchError | None:
-    """What can be said in a sentence; None for a fault of our own."""
+    """The error as one sentence for the user; None for a bug of ours."""
     if isinstance(error, StepwatchError):
         return error
     if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
@@ -187,7 +187,7 @@ def _as_stepwatch_error(error: Exception) -> StepwatchError | None:
 
 
 def _leave(rank: int, error: Exception, language: str) -> NoReturn:
-    """Says which rank ends and why, and is gone at once, so that the others notice instead of waiting for it."""
+    """Says which rank ends and why, and exits at once, so that the others notice instead of waiting for it."""
     lost = ("Connection closed by peer", "Connection reset", "Broken pipe", "connection was closed", "Socket closed")
     if isinstance(error, StepwatchError):
         reason = say(error.what, language)

@@ -141,7 +141,7 @@ class Watching:
         self._live = Live(self._source.name, known.analyse)
 
     def once(self) -> bool:
-        """Whether the run has failed."""
+        """Shows the run once; returns whether it has failed."""
         while not (piece := self._feed(0.0)).ended and (piece.more or self._name == "-"):
             pass
         self._feed_rest()
@@ -151,7 +151,7 @@ class Watching:
         return look.failed
 
     def to_the_end(self) -> bool:
-        """Whether the run has failed."""
+        """Follows the run to its end; returns whether it has failed."""
         interrupted = False
         with _interruptible():
             try:
@@ -167,7 +167,7 @@ class Watching:
             raise NoIterations(Message("no iteration found in the log"))
         look = self._live.look(self._clock(), thoroughly=True)
         report = replace(explain_runs(runs, self._known), inputs=(self._name,))
-        if look.grave is not None:  # the watch knows more of its end than the lines say
+        if look.grave is not None:  # the watch knows more about the end than the lines say
             report = replace(report, runs=(*report.runs[:-1], replace(report.runs[-1], verdict=look.grave)))
         view = View(colour=self._display.colour, typed=typed((self._log,)))
         self._display.write(str(render(report, "terminal", self._display.language, view)))
@@ -204,7 +204,7 @@ class Watching:
         if piece.anew:
             self._live.tell_anew(now)
         if piece.text:
-            # Lines that arrive during a watch are new, whatever the clock of the file's machine shows.
+            # Lines that arrive during a watch are new, whatever the clock of the machine with the file says.
             self._live.feed(piece.text, now if self._begun else now - piece.age_s)
             self._display.pass_on(piece.text)
         return piece
@@ -216,7 +216,7 @@ class Watching:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Being asked to end is as good as Ctrl-C: the report is due either way, and the cursor too."""
+    """Treats a request to end like Ctrl-C: in both cases the report is due, and the cursor must come back."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -232,7 +232,7 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Alerts:
-    """By the kinds of events that call it, a command and its option."""
+    """A command and its option, by the kinds of events that call it."""
 
     def __init__(
         self,
@@ -282,10 +282,10 @@ def _display(out: Any, language: str, *, once: bool) -> Display:
 
 
 class Display:
-    """A line for each event, and one on progress now and then."""
+    """One line per event, and a progress line now and then."""
 
     shares_terminal = False
-    """What is passed on and what is drawn go to the same terminal: the screen must make room."""
+    """Whether passed-on lines and the screen are on the same terminal: then the screen must make room."""
     colour: bool | None = False
 
     def __init__(self, out: Any, language: str) -> None:
@@ -302,11 +302,11 @@ class Display:
             self.write(say(waiting(look), self.language) + "\n")
         last = look.last_iteration
         if last is not None and last != self._last and (look.now_s >= self._next_s or look.over):
-            self._next_s, self._last = look.now_s + 60.0, last  # without a screen a line a minute
+            self._next_s, self._last = look.now_s + 60.0, last  # without a screen, one line a minute
             self.write(progress_line(look, self.language) + "\n")
 
     def pass_on(self, text: bytes) -> None:
-        """Whoever passes lines on does it as they come."""
+        """Does nothing here: the source passes lines on as they come."""
 
     def warn(self, message: Message) -> None:
         self.write(f"stepwatch: {say(message, self.language)}\n")

@@ -1,6 +1,6 @@
-"""What the reader of a format is, and the formats: one row and one module for each, loaded when it is first asked for.
+"""The interface of a reader, and the list of formats: one row and one module for each, loaded on first use.
 
-docs/formats.md says what the times of each mean, and shows some of its lines.
+docs/formats.md explains what the times of each format mean, and shows some of its lines.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class Reader(NamedTuple):
     parse: Callable[[bytes, int, Records], None]
     finish: Callable[[int, Records], None]
     holds: frozenset[str] = NOTHING
-    """What the printed time includes beside the step: evaluations, checkpoints, both or neither."""
+    """What the printed time includes besides the step: evaluations, checkpoints, both or neither."""
     traits: Traits = Traits()
     strongest: float = MOST_SNIFFED
-    """What `sniff` gives at most: where another format claims more, it need not be asked."""
+    """The most that `sniff` returns: if another format claims more, this one need not be asked."""
     claims_any_bar: bool = False
-    """The progress bar of any loop before the training looks like this format."""
+    """Whether the progress bar of any loop before the training looks like this format."""
     untimed: tuple[Untimed, ...] = ()
-    """Lines that show steps but no times, of side files or of a stage that prints none, and what to give instead."""
+    """Lines of side files, or of a stage, that show steps but no times, and what to give instead."""
     complete: Callable[[Run, Kinds, Records], Run] | None = None
     """Adds to a run what only this format shows; the events are those of the run."""
 
 
-# Begins with a letter, which is searched for eight times as fast as the beginning of a line.
+# Begins with a letter, because that is found eight times as fast as the beginning of a line.
 _NANOGPT_LINE = rb"iter (?<=^iter )\d{1,12}: loss [\d.naif-]{1,16}(?: [A-Z]{1,8})?, time [\d.]{1,16}ms"
 
-# The module that holds the READER, by the name of the format. Where two claim as many lines, the first wins.
+# The module that contains READER, by the name of the format. If two claim equally many lines, the first wins.
 FORMATS = {
     "nanogpt": "nanogpt",
     "nanochat": "nanochat",
@@ -96,7 +96,7 @@ FORMATS = {
 }
 
 
-# What no other trainer writes: where a log begins with it, the other readers need not be loaded.
+# Written by no other trainer: if a log begins with it, the other readers need not be loaded.
 CERTAIN = {
     "nanogpt": re.compile(rb"(?m)%b(?s:.*?)%b" % (_NANOGPT_LINE, _NANOGPT_LINE)),
     "stepwatch": re.compile(rb"\A%b" % re.escape(RECORD)),
@@ -105,11 +105,11 @@ CERTAIN = {
 
 @cache
 def reader_of(name: str) -> Reader:
-    """Most logs are nanoGPT's, and need not wait for the others to be loaded."""
+    """The reader of a format, loaded on first use: most logs are nanoGPT's, and need not wait for the others."""
     reader: Reader = import_module(f"{__name__}.{FORMATS[name]}").READER
     return reader
 
 
 def all_readers() -> dict[str, Reader]:
-    """By name."""
+    """All readers by name."""
     return {name: reader_of(name) for name in FORMATS}

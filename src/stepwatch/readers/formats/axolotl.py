@@ -1,4 +1,4 @@
-"""axolotl: the Hugging Face Trainer with figures of its own in the dictionaries."""
+"""axolotl: the Hugging Face Trainer with additional figures in the dictionaries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""build-nanogpt, the trainer of the video lecture, and the versions that it had on the way.
+"""build-nanogpt, the trainer of the video lecture, in its final and earlier versions.
 
-The clock starts at the top of the loop: validation, HellaSwag, samples and the checkpoint are in the time of the step
-whose line follows theirs, as in nanoGPT. Checkpoints are written without a word.
+The clock starts at the top of the loop, as in nanoGPT: the time of a step includes the validation, HellaSwag, samples
+and checkpoint whose lines come before its own. Checkpoints are written without a message.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FORMAT = LineFormat(
 
 
 def _finish(first_line: int, records: Records) -> None:
-    """The parameters are printed in two parts, and the number of cards by who wrote samples."""
+    """Adds the parameters, which are printed in two parts, and the number of cards, from the ranks that wrote text."""
     FORMAT.finish(first_line, records)
     facts = [event for event in records.events if isinstance(event, Fact)]
     decayed = 0.0

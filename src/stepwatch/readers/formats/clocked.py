@@ -1,4 +1,4 @@
-"""Step times from the clock of a log whose lines show no time of their own, or only a rounded one."""
+"""Step times from the clock of a log whose lines show no time, or only a rounded one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stepwatch.readers.records import Records, rows_of
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats
 
 ROWS, STARTS = "rows", "starts"
-"""Tables: line, number, clock, loss; line and clock where a process begins to train."""
+"""Tables: line, number, clock and loss of each row; line and clock where a process begins to train."""
 
 
 def add_clocked(records: Records, error_s: float) -> None:
-    """Rows with the time of their steps: the clock since the row before, without evaluations and saves between them."""
+    """Adds rows timed by the clock since the previous row, without the evaluations and saves in between."""
     table = records.take_columns(ROWS, 4)
     table = rows_of(table, np.isfinite(table[2]))
     starts = records.take_table(STARTS, 2)
@@ -49,7 +49,7 @@ def add_clocked(records: Records, error_s: float) -> None:
 
 
 def losses(lines: Floats, table: np.ndarray) -> Floats:
-    """Of blocks whose loss stands on a line of its own: the first behind each of these lines, before the next."""
+    """For blocks with the loss on a separate line: the first loss after each of these lines and before the next."""
     places = np.searchsorted(table[:, 0], lines)
     following = np.append(lines[1:], np.inf)
     whole = np.concatenate((table, [[np.inf, np.nan]]))

@@ -4,10 +4,10 @@
              Train loss/train/total: 8.4213
              Train throughput/batches_per_sec: 0.1085
 
-The clock of a batch runs from the end of the one before and stands still during evaluations; a checkpoint is in the
-batch that follows it. A record shows the whole training time in hours, to a third of a second, and the mean of the
-last batches (10 to 100): between two records the time is the difference of the first where that is fine enough, else
-the second. New versions print the last step's own time.
+The clock of a batch starts at the end of the previous one and stops during evaluations; a checkpoint is part of the
+next batch. A record shows the whole training time in hours, to a third of a second, and the mean of the last batches
+(10 to 100). The time between two records is the difference of the training times if that is precise enough, else the
+mean. New versions print the time of the last step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SNIFFED = (
     *_VALUES, Line("Train throughput/device/batches_per_sec: {float}{end}"), Line("Train time/total: {float}{end}"),
 )  # fmt: skip
 _DTYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "amp_fp8": "float8"}
-# Lines of the configuration; durations count where they are in batches.
+# Lines of the configuration; durations count if they are in batches.
 _SETTINGS = tuple(
     Line(f"{name}: {{{setting}:{kind}}}{unit}{{end}}")
     for name, setting, kind, unit in (
@@ -60,7 +60,7 @@ _DIGIT = 1e-4  # all values have four decimals
 
 class _Composer(LineFormat):
     def sniff(self, head: bytes) -> float:
-        """How many lines of records show a speed, a time or a loss: a third of them is as many records."""
+        """The number of records: a third of their lines that show a speed, a time or a loss."""
         lines = lines_behind(head, (b"Train throughput/", b"Train time/", b"Train loss/train/total"))
         hits = sum(any(statement.fits(line) for statement in _SNIFFED) for line in lines)
         return float(-(-hits // 3))
@@ -106,14 +106,14 @@ class _Composer(LineFormat):
 
 
 def _starts(heads: np.ndarray, values: list[np.ndarray]) -> np.ndarray:
-    """The lines at which records begin: their heads; without a head, the key that comes first each time."""
+    """The first line of each record: its head or, without heads, the line of the key that always comes first."""
     first = min(values, key=lambda lines: float(lines[0]))
     before = first[: np.searchsorted(first, heads[0])] if len(heads) else first
     return np.concatenate((before, heads)) if len(before) else heads
 
 
 def _column(starts: np.ndarray, lines: np.ndarray, values: np.ndarray) -> Floats:
-    """The values of one key for all records; nan where there is none."""
+    """The values of one key for all records; nan if missing."""
     if not len(lines):
         return np.broadcast_to(np.nan, len(starts))  # takes no memory
     column = np.full(len(starts), np.nan)
@@ -125,9 +125,9 @@ def _column(starts: np.ndarray, lines: np.ndarray, values: np.ndarray) -> Floats
 def _numbers(
     starts: np.ndarray, heads: list[np.ndarray], table: dict[str, Floats], hour: float, records: Records
 ) -> np.ndarray:
-    """The number of the batch at each record: from its head, else from the time and the speed."""
+    """The batch number of each record: from its head, else from the time and the speed."""
     numbers = np.full(len(starts), np.nan)
-    per_batch = 1.0, 1.0, _samples(table), _tokens(table)  # as the units stand
+    per_batch = 1.0, 1.0, _samples(table), _tokens(table)  # in the order of _UNITS
     for kind, unit in enumerate(per_batch):
         line, _, epoch, number, last = rows_of(heads, heads[1] == kind)
         rows = np.searchsorted(starts, line)
@@ -146,7 +146,7 @@ def _numbers(
 
 
 def _samples(table: dict[str, Floats]) -> float:
-    """Samples of a batch: the roundest number that all records allow, since batches per second are few digits."""
+    """Samples per batch: the roundest number that fits all records, since batches per second have few digits."""
     batches, samples = table["throughput/batches_per_sec"], table["throughput/samples_per_sec"]
     known = (batches > _DIGIT) & (samples > 0)
     if not known.any():
@@ -178,7 +178,7 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
     if len(known):
         count = int(np.rint(np.median(known)))
         records.events.append(Fact(line=int(starts[0]), name="world_size", value=max(count, 1)))
-    # Tokens of a batch, where the configuration shows its samples and their length; it stands above each run.
+    # Tokens per batch, if the configuration, printed above each run, shows its samples and their length.
     stated = [fact for fact in records.events if isinstance(fact, Fact)]
     for batch in [fact for fact in stated if fact.name == "global_train_batch_size"]:
         near = min(
@@ -189,11 +189,11 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
         if near is not None:
             tokens = batch.value * near.value
             records.events.append(Fact(line=batch.line, name="tokens_per_iter", value=tokens, header=True))
-    # Each evaluation belongs to the record above it; what it took is what the clock of evaluations has gained.
+    # Each evaluation belongs to the record above it; it took as long as the clock of evaluations advanced.
     spent = table["time/val"] * hour
     lines, losses = records.take_columns(_ENDED, 2)
     rows = np.searchsorted(starts, lines) - 1
-    gained = np.append(np.diff(spent, append=np.nan), np.nan)  # of no record none
+    gained = np.append(np.diff(spent, append=np.nan), np.nan)  # nan if there is no record
     tooks, at = gained[np.where(rows < len(spent), rows, -1)].tolist(), np.append(numbers, 0)[rows].tolist()
     found: dict[int, Evaluation] = {}
     told = zip(lines.tolist(), losses.tolist(), rows.tolist(), tooks, at, strict=True)
@@ -207,7 +207,7 @@ def _add(starts: np.ndarray, table: dict[str, Floats], numbers: np.ndarray, hour
 
 
 def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats:
-    """Seconds per batch since the record before, by the finest of the clocks."""
+    """Seconds per batch since the previous record, by the most precise clock."""
     trained = table["time/train"] * hour
     span = np.diff(trained, prepend=np.nan)
     steps = np.diff(numbers, prepend=0).astype(np.float64)
@@ -215,8 +215,8 @@ def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats
         span[0] = trained[0]
     steps[steps <= 0] = np.nan
     between = span / steps
-    coarse = ~(span * 0.01 > _DIGIT * hour)  # figures that their last digit moves by a hundredth are left out
-    # Of the last batches; from samples, which have more digits, where batches have too few.
+    coarse = ~(span * 0.01 > _DIGIT * hour)  # the last digit must be less than a hundredth of a figure
+    # The mean of the last batches; from samples, which have more digits, if batches have too few.
     batches, samples = table["throughput/batches_per_sec"], table["throughput/samples_per_sec"]
     with np.errstate(divide="ignore", invalid="ignore"):
         by_samples = _samples(table) / samples
@@ -225,7 +225,7 @@ def _times(table: dict[str, Floats], numbers: np.ndarray, hour: float) -> Floats
     recent = np.where(recent > 0, recent, np.nan)
     own = np.where(steps == 1, table["time/secs_per_step"], np.nan)
     early = ~np.isfinite(recent) & coarse & np.isfinite(trained) & (np.arange(len(numbers)) > 0)
-    if early.any():  # before the mean of the last batches is printed: the mean of all these
+    if early.any():  # before the mean of the last batches is printed, use the mean of all of these
         rows = np.flatnonzero(early)
         begin = max(int(rows[0]) - 1, 0)
         spent, count = trained[rows[-1]] - trained[begin], numbers[rows[-1]] - numbers[begin]

@@ -1,9 +1,9 @@
-"""DeepSpeed: its engine's own lines, and those of DeepSpeed-Chat.
+"""DeepSpeed: the lines of its engine, and those of DeepSpeed-Chat.
 
-The engine prints samples per second of the one last step, from forward to step: its time is the batch of all cards over
-that rate. Where no line shows the batch, the clock of the lines does. The pipeline engine prints a mean, RLHF the whole
-step with generation, and other scripts the latency of micro-steps, as its own timers do. Lines of a trainer above the
-engine show more than these, so that they count for little when the format is looked for.
+The engine prints samples per second of the last step alone, from forward to step: the step time is the batch of all
+cards divided by that rate. If no line shows the batch, the clock of the lines is used. The pipeline engine prints a
+mean, RLHF the whole step with generation, and other scripts the latency of micro-steps, as the engine's own timers do.
+Trainers that run on the engine print more than these lines, so they count little in detection.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _DeepSpeed(LineFormat):
             return 0.0
         statements = [*self.iterations, *(line for _, line in _TIMES)]
         lines = lines_behind(head, tuple(statement.letters for statement in statements))
-        # A weak claim: the engine runs below other trainers, which print lines of their own.
+        # A weak claim: other trainers run on this engine, and print their own lines.
         return 0.01 * sum(any(statement.fits(line) for statement in statements) for line in lines)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
@@ -73,7 +73,7 @@ class _DeepSpeed(LineFormat):
             records.events.append(Fact(int(lines[0]), "running", True))
         super().add(records, lines, found)
         if "epoch" in found:
-            first = (found["epoch"] == 0) & (found["number"] > 0)  # later epochs count their micro-steps again
+            first = (found["epoch"] == 0) & (found["number"] > 0)  # later epochs restart the count of micro-steps
             records.keep(_MICRO_STEPS, lines[first], found["micro"][first] / found["number"][first])
 
     def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
@@ -122,7 +122,7 @@ class _DeepSpeed(LineFormat):
 
 
 class _Times(NamedTuple):
-    """Tables of lines without the engine's rate: line, time, number and loss, by kind; and line, epoch and step."""
+    """Lines without the engine's rate: line, time, number and loss by kind; in `turns` line, epoch and step."""
 
     of_kind: dict[str, np.ndarray]
     turns: np.ndarray
@@ -137,11 +137,11 @@ class _Times(NamedTuple):
 
 
 def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iterations, list[Fact]]:
-    """The rows of the lines that show most of a whole step, and what follows from them."""
+    """The rows of the lines that show most of a whole step, and the facts that follow from them."""
     stated = _stated(facts)
     of_kind = times.of_kind
     own: dict[str, object] = {}
-    if len(of_kind["e2e"]):  # RLHF counts its steps again in every epoch
+    if len(of_kind["e2e"]):  # RLHF restarts the count of steps in every epoch
         line, epoch, step = times.turns.T
         length = int(np.max(step, initial=-1)) + 1
         length = next((int(fact.value) for fact in facts if fact.name == "generations"), length)
@@ -174,7 +174,7 @@ _NONE = np.zeros(0)
 
 
 def _numbered(times: np.ndarray, lines: np.ndarray = _NONE, numbers: np.ndarray = _NONE) -> Iterations:
-    """Lines with a time as rows: numbered by themselves, by the line above that has a number, or counted from 1."""
+    """Timed lines as rows, numbered by their own number, by that of a line above, or counted from 1."""
     line, time, own, loss = times.T
     number = np.where(np.isnan(own), np.arange(1, len(line) + 1), own)
     above = np.searchsorted(lines, line) - 1
@@ -188,7 +188,7 @@ def _numbered(times: np.ndarray, lines: np.ndarray = _NONE, numbers: np.ndarray 
 
 
 def _summed(parts: np.ndarray) -> np.ndarray:
-    """The timers of each line, which are kept one by one, as one time."""
+    """The timers of each line, which are kept separately, as one time."""
     first = np.unique(parts[:, 0], return_index=True)[1]
     whole = parts[first]
     whole[:, 1] = np.add.reduceat(parts[:, 1], first) if len(first) else 0.0
@@ -206,27 +206,27 @@ def _whole_steps(rows: Iterations, accumulation: int) -> Iterations:
 
 
 def _from_rates(rows: Iterations, facts: Sequence[Fact], breakdown: np.ndarray) -> tuple[Iterations, dict[str, object]]:
-    """Batch over rate; the batch by the clock where no line shows it, or shows that of another engine."""
+    """Batch divided by rate; the batch is from the clock if no line shows it, or shows that of another engine."""
     steps, seconds = gaps_of(rows, starts_of(rows, facts))
     batch = next((fact.value for fact in facts if fact.name == "batch"), None)
     with np.errstate(invalid="ignore", divide="ignore"):
         usable = fine(seconds, rows.stamp_s)
         by_clock = np.where(usable | (not usable.any()), seconds / steps, np.nan)
         seen = rows.reported_tokens_per_s * by_clock
-        # A step is no longer than what the clock shows between two.
+        # A step cannot be longer than the clock's time between two.
         if np.isfinite(seen).any() and (batch is None or np.nanmedian(seen) < 0.9 * batch):
             batch = float(np.nanmedian(seen))
         times = (batch or math.nan) / rows.reported_tokens_per_s
     if any(fact.name == "running" for fact in facts):  # old lines: the mean of the whole run, which shows nothing
         return replace(rows, time_s=np.where(np.isfinite(by_clock), by_clock, times)), {"averaged": True}
-    if batch is None:  # what the timers behind each line add up to
+    if batch is None:  # the sum of the timers after each line
         parts = _summed(breakdown)
         times = np.append(parts[:, 1], math.nan)[np.searchsorted(parts[:, 0], rows.line)]
     return replace(rows, time_s=times), {"batch": batch}
 
 
 def _sizes(stated: Mapping[str, Any], generates: bool) -> dict[str, object]:
-    """Settings that no single line shows: the last step, and tokens where the batch comes out as whole cards."""
+    """Settings that no single line shows: the last step, and tokens if the batch fits a whole number of cards."""
     accumulation = stated["accumulation"]
     length = stated.get("generations" if generates else "micro_batches", 0.0) * stated.get("epochs", 1.0)
     last = length - 1 if generates else length // accumulation
@@ -248,7 +248,7 @@ def _sizes(stated: Mapping[str, Any], generates: bool) -> dict[str, object]:
 
 
 def _placed(unplaced: Sequence[Evaluation | Checkpoint], facts: Sequence[Fact], rows: Iterations) -> list[Event]:
-    """By the epochs that have begun where lines show how long one is, else by the row above; losses from below."""
+    """Events placed by the epochs begun if the epoch length is known, else by the row above; losses are from below."""
     stated = _stated(facts)
     length = stated.get("micro_batches", 0.0) // stated["accumulation"]
     begun = [fact.line for fact in facts if fact.name == "micro_batches"]

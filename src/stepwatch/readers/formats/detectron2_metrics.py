@@ -1,8 +1,8 @@
-"""metrics.json of detectron2: one object for every 20 iterations, appended by each process that trains.
+"""detectron2's metrics.json: one object for every 20 iterations, appended by each process that trains.
 
-`time` and `data_time` are medians of the last 20 iterations. The eta of a process' first object is that same median by
-the iterations that are left, which gives their number exactly; later ones go by a median of 1000. Older versions
-count the one that was just done among those left.
+`time` and `data_time` are medians of the last 20 iterations. The eta of a process's first object is that median times
+the remaining iterations, so that their number is exact; later etas use a median of 1000. Older versions count the
+iteration just done as remaining.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _KEYS = ("iteration", "time", "data_time", "total_loss", "eta_seconds")
 _SNIFFED = Pattern(rb'(?m)\{"(?<=^\{")[^\n]{1,20000}"iteration": \d{1,12}\b[^\n]{0,20000}\}\s*$')
 _TIMED = Pattern(rb'"(?:data_time|eta_seconds|time)": ')
 _RESULTS = (b"/AP", b'"AP', b"mIoU", b"/PQ")  # of its evaluators: boxes and masks, semantic and panoptic segmentation
-_EVERY = 20  # iterations between two objects, and those of a median
-_ROUND = 10  # what the number of iterations is a multiple of, mostly
+_EVERY = 20  # iterations between two objects, and per median
+_ROUND = 10  # the number of iterations is mostly a multiple of this
 _LEFT = "left"
 
 
 def sniff(head: bytes) -> float:
-    """How many objects have an iteration beside a time of the loader or an eta, as no other trainer writes them."""
+    """How many objects have an iteration together with a loader time or an eta, as in no other trainer."""
     rows = islice(_SNIFFED.finditer(head), MOST_SNIFFED)
     return float(sum(_TIMED.search(row[0]) is not None for row in rows))
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """Nearly all objects are of one shape, and are read together; those with results, and odd ones, one by one."""
+    """Nearly all objects have one shape and are read together; those with results, and odd ones, one by one."""
     block = Block.of(text)
     results = block.holding(block.filled, _RESULTS)
     left = block.without(block.filled, results)
@@ -66,7 +66,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
             records.add_row(number=iteration + 1, time_s=time, loss=loss, line=line)
             records.keep_row(INSIDE, line, min(numbers.get("data_time", math.nan), time), math.nan)
             records.keep_row(_LEFT, line, numbers.get("eta_seconds", math.nan))
-        # Results of other evaluators stand alone; a row of a process that was interrupted has lost only its time.
+        # Results of other evaluators are separate objects; a row of an interrupted process lacks only its time.
         if any(result in letters for result in _RESULTS) or numbers.keys() == {"iteration"}:
             records.unplaced.append(Evaluation(line=line, at=int(iteration) + timed))
 
@@ -81,22 +81,23 @@ def finish(first_line: int, records: Records) -> None:
         first = int([0, *fell][row])
         records.events.append(lone_row(rows.line[first], rows.number[first], _EVERY))
     for first in (row for row in (0, *fell.tolist()) if len(rows)):
-        if rows.number[first] == _EVERY:  # of a process from its beginning on, wherever its last row is
+        if rows.number[first] == _EVERY:  # a process logged from its beginning, wherever its last row is
             records.events.append(Fact(int(rows.line[first]), "first_covers", _EVERY))
     for row in {0, *fell.tolist(), len(rows) - 1} if len(rows) else ():
         eta = left[left[:, 0] == rows.line[row], 1]
         ahead = float(eta[0]) / float(rows.time_s[row]) if len(eta) else math.inf
         ahead = ahead if math.isfinite(ahead) else 0.5
-        whole = abs(ahead - round(ahead)) < 1e-6 * max(ahead, 1.0)  # but for rounding
+        whole = abs(ahead - round(ahead)) < 1e-6 * max(ahead, 1.0)  # except for rounding
         if ahead == 0 or (row < len(rows) - 1 and whole):
             end = int(rows.number[row]) + round(ahead)
             later = fell[fell > row]
             last = int(rows.number[later[0] - 1 if len(later) else -1])
-            # Older versions, by what follows: the last object, which alone may be off the interval, or a round number.
+            # Older versions show in what follows: the last object, which alone may be off the interval, or a round
+            # number.
             one_less = last == end - 1 and last % _EVERY != 0
             older = ahead > 0 and (one_less or ((end - 1) % _ROUND == 0 and end % _ROUND != 0))
             records.events.append(Fact(int(rows.line[row]), "max_iters", end - older))
-    # The last results stand behind the training, with the number of its end or the next one.
+    # The last results follow the training, with the number of its end or the next one.
     for event in records.unplaced_events():
         above = int(np.searchsorted(rows.line, event.line, side="right")) - 1
         near = above >= 0 and event.at <= rows.number[above] + 1

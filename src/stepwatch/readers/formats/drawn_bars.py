@@ -1,4 +1,4 @@
-"""tqdm's bars in a text: their titles and the figures in these, and which drawings are of one bar."""
+"""tqdm's bars in a text: their titles and the figures in these, and which drawings belong to one bar."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _BAR = Pattern(  # the second form has no total: tqdm around a generator; the fi
     rb"|(?P<s_per>[\d.]{1,12}) ?s/(?i:it|iter|batch|batches|step|steps))"
     rb"(?P<behind>[^\]\n]{0,400})\]"
 )
-_CLOCK = Pattern(rb"\[\d{1,6}:\d\d|:\d\d \xe2\x80\xa2 ")  # of every bar: other lines are not searched
-_FIGURE = Pattern(  # a whole number is an epoch or a step, a figure has a point
+_CLOCK = Pattern(rb"\[\d{1,6}:\d\d|:\d\d \xe2\x80\xa2 ")  # in every bar: other lines are not searched
+_FIGURE = Pattern(  # a whole number is an epoch or a step; a figure has a point
     r"(?P<name>[A-Za-z_][\w@/.-]{0,40}?)\]?[ ]?(?:[:=][ ]?|[ ])(?:tensor\()?(?:\[[\d;]{1,12}m)?"
     r"(?P<value>[-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)(?![\w/]))(?:%|\))?"
 )
@@ -36,17 +36,17 @@ _Key = tuple[str, tuple[str, ...], int]
 
 
 class Title(NamedTuple):
-    """What stands before a bar."""
+    """The text before a bar."""
 
     words: str = ""
-    """Without figures, # for each number."""
+    """Without figures; each number is a #."""
     names: tuple[str, ...] = ()
-    """Of its figures, which are losses and rates."""
+    """Names of its figures, which are losses and rates."""
     values: tuple[str, ...] = ()
     epoch: int | None = None
     last_epoch: int = 0
     numbers: tuple[str, ...] = ()
-    """Whole ones: where they change and the bar does not go on, it is another one."""
+    """Whole numbers: if they change and the bar does not advance, it is another bar."""
 
 
 NO_TITLE = Title()
@@ -60,7 +60,7 @@ class Draw(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """One drawing of a bar, as it stands in the text."""
+    """One drawing of a bar, as found in the text."""
 
     title: Title
     behind: Title
@@ -71,17 +71,17 @@ class Drawn(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """All bars with one title and one length: their drawings, divided where one begins again."""
+    """All bars with the same title and length: their drawings, divided where a bar begins again."""
 
     title: Title
     last: int
     laps: list[list[Draw]]
     names: frozenset[str]
-    """Of figures in title or behind the bar that change from drawing to drawing."""
+    """Names of the figures in the title or after the bar that change from drawing to drawing."""
     counts_epochs: bool = False
-    """The epoch in its title is its own position."""
+    """Whether the epoch in its title is the bar's own position."""
     epochs: Ints | None = None
-    """Of each lap from 0 on, where the log numbers them."""
+    """The epoch of each lap, from 0 on, if the log numbers them."""
 
     @property
     def spent_s(self) -> float:
@@ -94,13 +94,13 @@ class Bars(NamedTuple):
 
     @property
     def whole_s(self) -> float:
-        """What one of them takes from its beginning to its end."""
+        """The time of one of these bars from beginning to end."""
         lap = max(self.laps, key=lambda lap: lap[-1].number)[-1]
         return lap.elapsed_s / lap.number * self.last
 
     @property
     def key(self) -> _Key:
-        """All bars that have it are alike."""
+        """The same for all bars that are alike."""
         return self.title.words, self.title.names, self.last
 
     @property
@@ -112,13 +112,13 @@ class Bars(NamedTuple):
         return self.laps[-1][-1].line
 
     def within(self, begin: float, end: float) -> Bars | None:
-        """Those that end between two lines."""
+        """The bars that end between two lines."""
         laps = [lap for lap in self.laps if begin <= lap[-1].line < end]
         return self._replace(laps=laps) if laps else None
 
 
 def found_in(text: bytes) -> Iterator[tuple[re.Match[bytes], Title]]:
-    """The bars, each with its title: what stands on its line before it, behind another bar."""
+    """The bars, each with its title: the text before it on its line, after any other bar."""
     begin = 0
     while clock := _CLOCK.search(text, begin):
         end = text.rfind(b"\n", begin, clock.start()) + 1 or begin
@@ -155,7 +155,7 @@ def drawn(found: re.Match[bytes], title: Title, line: int) -> Drawn:
 
 
 def _seconds(found: re.Match[bytes], number: int) -> float:
-    """The clock shows whole seconds; the rate more, where it is the mean of all."""
+    """Elapsed seconds: the clock has whole ones; the rate is more precise if it is the mean of all steps."""
     shown = value_of((found["elapsed"] or found["since"] or found["spent"]).decode(), "clock")
     try:
         per_s, s_per = float(found["per_s"] or 0), float(found["s_per"] or 0)
@@ -168,7 +168,7 @@ def _seconds(found: re.Match[bytes], number: int) -> float:
 
 
 def bars_of(kept: list[Drawn]) -> list[Bars]:
-    """All bars by title and length, in the order in which they first stand in the text."""
+    """All bars by title and length, in the order of their first appearance."""
     found: dict[_Key, Bars] = {}
     before: dict[_Key, Drawn] = {}
     changes: dict[_Key, set[str]] = {}
@@ -189,7 +189,7 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
         lap = bars.laps[-1] if bars.laps else []
         late = key in ended and before[key].number == 0 and each.number == each.last
         if late and each.title.epoch == ended[key].title.epoch != before[key].title.epoch:
-            continue  # closed only when the next one had begun
+            continue  # closed only after the next one had begun
         if not lap or _begins(each, before[key], lap, right_behind=drawn == key):
             bars.laps.append([])
             if lap:
@@ -199,7 +199,7 @@ def bars_of(kept: list[Drawn]) -> list[Bars]:
         bars.laps[-1].append(Draw(each.line, each.number, each.elapsed_s, loss))
     whole = []
     for key, bars in found.items():
-        # What was never drawn beyond its beginning has no time.
+        # A bar that was never drawn beyond its beginning has no time.
         laps = [lap for lap in bars.laps if lap[-1].number > 0]
         if laps and bars.last > 1:
             whole.append(bars._replace(laps=laps, names=frozenset(changes[key])))
@@ -211,7 +211,7 @@ def _key(drawn: Drawn) -> _Key:
 
 
 def _keys_of_epochs(drawn: list[Drawn]) -> set[_Key]:
-    """Bars that go on where the epoch in their title does, and never differ from it by more than where it begins."""
+    """Bars that advance with the epoch in their title, and differ from it at most by where counting begins."""
     ahead: dict[_Key, set[int]] = {}
     epochs: dict[_Key, set[int]] = {}
     before: dict[_Key, tuple[int, Drawn]] = {}
@@ -232,7 +232,7 @@ def _keys_of_epochs(drawn: list[Drawn]) -> set[_Key]:
 
 
 def _titled(kept: list[Drawn]) -> Iterator[Drawn]:
-    """The first drawings of a bar have no title yet, where the loop sets one."""
+    """Gives the first drawings of a bar the title that the loop sets later."""
     following = None
     whole = []
     for each in reversed(kept):
@@ -248,7 +248,7 @@ def _titled(kept: list[Drawn]) -> Iterator[Drawn]:
 
 
 def _changes(before: Drawn | None, drawn: Drawn) -> Iterator[str]:
-    """The names of figures that are others than in the drawing before; of the first drawing those behind it."""
+    """The names of figures that differ from the previous drawing; for a first drawing, those after the bar."""
     for side in ("title", "behind"):
         now: Title = getattr(drawn, side)
         then: Title = getattr(before, side) if before is not None else NO_TITLE
@@ -259,7 +259,7 @@ def _changes(before: Drawn | None, drawn: Drawn) -> Iterator[str]:
 
 
 def _begins(drawn: Drawn, before: Drawn, lap: list[Draw], *, right_behind: bool) -> bool:
-    """Whether a drawing is of another bar than the one with the same title before it."""
+    """Whether a drawing belongs to another bar than the previous one with the same title."""
     back = drawn.number < before.number or drawn.elapsed_s < before.elapsed_s - 1
     if back or drawn.title.epoch != before.title.epoch:
         return True
@@ -269,7 +269,8 @@ def _begins(drawn: Drawn, before: Drawn, lap: list[Draw], *, right_behind: bool)
         return drawn.number == drawn.last
     if drawn.number < drawn.last:
         return False
-    # The last position again: the same bar where the log has more of it than its end, or right behind it.
+    # The last position again: the same bar if it follows directly, and the log has more of it than its end or it is
+    # near.
     if right_behind and lap[0].number < drawn.last:
         return False
     return not right_behind or drawn.line - before.line > 2 or drawn.elapsed_s > before.elapsed_s + 1
@@ -284,7 +285,7 @@ def _loss(*titles: Title) -> float:
 
 
 def _with_totals(kept: list[Drawn]) -> list[Drawn]:
-    """With a total for bars that have none: where most bars of that title ended."""
+    """Adds a total to bars that have none: the number at which most bars of that title ended."""
     ends: dict[str, Counter[int]] = {}
     open_bars: dict[str, Drawn] = {}
     full: dict[str, Drawn] = {}
@@ -294,7 +295,7 @@ def _with_totals(kept: list[Drawn]) -> list[Drawn]:
         if each.last:
             full[each.title.words] = each
         elif whole and each.number > whole.last and whole.elapsed_s <= each.elapsed_s < 2 * whole.elapsed_s:
-            continue  # a bar that went on beyond its total, which tqdm then leaves out
+            continue  # a bar that went beyond its total, which tqdm then omits
         counted.append(each)
         if each.last == 0:
             before = open_bars.get(each.title.words)
@@ -302,7 +303,7 @@ def _with_totals(kept: list[Drawn]) -> list[Drawn]:
                 ends.setdefault(each.title.words, Counter())[before.number] += 1
             open_bars[each.title.words] = each
     for words, last in open_bars.items():
-        if words in ends:  # one bar alone shows no total
+        if words in ends:  # a single bar shows no total
             ends[words][last.number] += 1
     totals = {words: max(counts, key=lambda number: (counts[number], number)) for words, counts in ends.items()}
     totalled = (each if each.last else each._replace(last=totals.get(each.title.words, 0)) for each in counted)

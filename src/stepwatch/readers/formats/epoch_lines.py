@@ -1,8 +1,8 @@
-"""Loops of one's own that print a line for each epoch, with a clock in front of it or the time that the epoch took.
+"""Custom loops that print a line for each epoch, with a clock in front of it or the time that the epoch took.
 
-The number has to rise by one from line to line, and a loss or an accuracy has to stand with it: many programs print a
-clock and a number. Any other format that claims a line of the log is the better one. Where lines have no time, the
-total that is printed behind them, as by PyTorch's tutorials, is divided among them.
+The number must rise by one from line to line, and a loss or an accuracy must come with it, because many programs print
+a clock and a number. Any other format that claims a line of the log is preferred. If lines have no time, the total that
+is printed after them, as by PyTorch's tutorials, is divided among them.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ _TOTAL = Pattern(
     r"(?:(?P<s>\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?\b)?)"
 )
 _BELOW_EPOCH = Pattern(r"(?m)^[ -]{0,4}(?P<seconds>\d{1,9})s - (?P<results>(?:loss|\w{1,40}_loss): .*)")
-"""What Keras before TensorFlow 2 printed with verbose=2, below the number of the epoch."""
+"""Printed by Keras before TensorFlow 2 with verbose=2, below the number of the epoch."""
 
-_STEP = Pattern(  # of a line that is of a batch
+_STEP = Pattern(  # of a line about a batch
     r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d"
 )
-_EPOCHS = "epochs "  # in front of the words of lines with an epoch
+_EPOCHS = "epochs "  # begins the kind of a line with an epoch
 _RESULTS = _EPOCHS + "below"
 _BELOW = "below"
 """The time and the results of an epoch, below the line with its number."""
 _LEARNT_AT, _TOTALS, _DONE_AT = "learnt", "totals", "done"
-"""Lines that are of no epoch: with a loss or an accuracy; with what all epochs took; with the clock at the end."""
+"""Lines without an epoch: with a loss or an accuracy; with the time of all epochs; with the clock at the end."""
 _WORD = Pattern(r"[A-Za-z]+")
-_LETTERS = (b"poch", b"POCH", b"oss", b"cc", b"LOSS", b"rain", b"otal")  # of which every line has some that is read
+_LETTERS = (b"poch", b"POCH", b"oss", b"cc", b"LOSS", b"rain", b"otal")  # every line that is read contains one of these
 _LEAST_EPOCHS = 3
 _LONGEST_LINE = 1000
 _WEAKEST = 0.01
@@ -82,10 +82,10 @@ class _Line(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Lines of one kind as columns, by line; nan is what they do not show."""
+    """Lines of one kind as columns, by line; what a line does not show is nan."""
 
     kind: str
-    """What they are, of an epoch the words around its number."""
+    """The kind of lines; for epochs, the words around the number."""
     line: np.ndarray
     starts: np.ndarray
     epoch: np.ndarray
@@ -103,7 +103,7 @@ class _Lines(NamedTuple):
         return _Lines(self.kind, *(column[rows] for column in self[1:]))
 
     def between(self, begin: float, end: float) -> _Lines:
-        """What stands on the lines from here to before there."""
+        """The lines from `begin` up to, not including, `end`."""
         return self.take(slice(*np.searchsorted(self.line, (begin, end))))
 
     def rows(self) -> Iterator[_Line]:
@@ -112,10 +112,10 @@ class _Lines(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """All that was read, by kind."""
+    """Everything that was read, by kind."""
 
     epochs: list[_Lines]
-    """As they first come."""
+    """In order of first appearance."""
     learnt: _Lines
     totals: _Lines
     done: _Lines
@@ -132,7 +132,7 @@ class _Kept(NamedTuple):
 def sniff(head: bytes) -> float:
     below = head.count(b"s - loss: ") >= _LEAST_EPOCHS and _BELOW_EPOCH.finditer(head.decode("utf-8", "replace"))
     if below and len(list(islice(below, _LEAST_EPOCHS))) == _LEAST_EPOCHS:
-        return _WEAKEST  # their numbers may stand in the piece before
+        return _WEAKEST  # their numbers may be in the previous piece
     if head.count(b"poch") + head.count(b"POCH") < _LEAST_EPOCHS:
         return 0.0
     records = Records()
@@ -143,7 +143,7 @@ def sniff(head: bytes) -> float:
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
     block = Block.of(text)
-    kinds: dict[bytes, list[int]] = {}  # lines that differ in their digits alone: what is in one is in all, and where
+    kinds: dict[bytes, list[int]] = {}  # lines that differ only in digits: what is in one is in all, at the same place
     for row, kind in enumerate(text.translate(ONE_DIGIT).split(b"\n")):
         kinds.setdefault(kind, []).append(row)
     parts: list[_Lines] = []
@@ -170,7 +170,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def _with_results(parts: list[_Lines], before: list[_Line]) -> list[_Lines]:
-    """Results get the number that stands above; the save of the epoch may stand between the two."""
+    """Results get the epoch number above them; the save of the epoch may be in between."""
     kinds: dict[str, list[_Line]] = {}
     for each in sorted((line for part in parts for line in part.rows()), key=itemgetter(0)):
         if each.kind == _BELOW:
@@ -189,12 +189,12 @@ def _with_results(parts: list[_Lines], before: list[_Line]) -> list[_Lines]:
 
 
 def _epochs(block: Block, rows: Ints, first_line: int, prefix: str, found: re.Match[str]) -> _Lines:
-    """Lines of epochs of one kind, by what was found in the first of them behind its prefix."""
+    """Lines of epochs of one kind, read by what was found in the first of them after its prefix."""
     starts, rest = block.starts[rows], found["rest"]
     before = prefix + found.string[: found.start("rest")]
 
     def figures(match: re.Match[str] | None, name: str, before: str, kind: str = "decimal") -> Floats:
-        """What stands on each line where this group stands on the first, behind what is before the searched text."""
+        """The value on each line at the place of this group on the first line; `before` precedes the searched text."""
         if match is None or match[name] is None:
             return np.full(len(rows), math.nan)
         skipped = (before + match.string[: match.start(name)]).encode("utf-8", UNDECODED)
@@ -218,7 +218,7 @@ def _epochs(block: Block, rows: Ints, first_line: int, prefix: str, found: re.Ma
 
 
 def _others(block: Block, rows: list[int], first_line: int, model: str) -> Iterator[_Lines]:
-    """What lines of one kind say that are of no epoch."""
+    """What lines of one kind without an epoch say."""
     bare, prefix = strip_prefix(model)
     learnt = _LEARNT.search(bare) is not None
     if not (_TOTAL.match(bare) or _DONE.match(bare) or _BELOW_EPOCH.match(model)):
@@ -263,7 +263,7 @@ def finish(first_line: int, records: Records) -> None:
     totals = _with_totals(runs, kept)
     starts = _starts(runs, kept)
     printed = bool((ends.took_s > 0).all())
-    if not printed:  # one epoch alone whose beginning is not in the log has no time
+    if not printed:  # a single epoch whose beginning is not in the log has no time
         runs = [run for run in runs if len(run.line) > 1 or int(run.line[0]) in starts]
         totals = [stated for stated in totals if len(stated[0].line) > 1 or int(stated[0].line[0]) in starts]
     planned = [rows_of([lines.line, lines.last], lines.last > 0) for lines in kept.epochs]
@@ -294,7 +294,7 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def _total_in(line: str) -> float:
-    """The seconds that a line says the training took; nan where it says nothing of it."""
+    """The training time in seconds that a line states; nan if it states none."""
     found = _TOTAL.match(line)
     if found is None:
         return math.nan
@@ -304,13 +304,13 @@ def _total_in(line: str) -> float:
 
 
 def _divided(lines: _Lines) -> list[_Lines]:
-    """The epochs of each run: another begins where they are counted from the beginning again."""
+    """The epochs of each run: another run begins when they are counted from the beginning again."""
     begins = np.flatnonzero(lines.epoch[1:] <= lines.epoch[:-1]) + 1
     return [lines.take(slice(begin, end)) for begin, end in pairwise([0, *begins.tolist(), len(lines.line)])]
 
 
 def _starts(runs: list[_Lines], kept: _Kept) -> dict[int, _Line]:
-    """With which line each run starts, by its first line; without those that have none."""
+    """The line with which each run starts, by the run's first line; runs without one are missing."""
     starts, above = {}, -1
     for run in runs:
         first = int(run.line[0])
@@ -326,9 +326,9 @@ def _starts(runs: list[_Lines], kept: _Kept) -> dict[int, _Line]:
 
 
 def _with_totals(runs: list[_Lines], kept: _Kept) -> list[tuple[_Lines, float, int]]:
-    """Each run with the total behind it and the line of that.
+    """Each run with the total after it and the line of that total.
 
-    None unless each has its own: another may be of an epoch or of all runs.
+    Empty unless each run has its own total: another may be of one epoch or of all runs.
     """
     found = []
     for run, following in zip(runs, [*runs[1:], None], strict=True):
@@ -340,7 +340,7 @@ def _with_totals(runs: list[_Lines], kept: _Kept) -> list[tuple[_Lines, float, i
 
 
 def _totalled(kept: _Kept) -> list[tuple[_Lines, float, int]]:
-    """Epochs without a time of their own, of runs from their beginning on, each with its total."""
+    """Runs, logged from their beginning, whose epochs have no time, each with its total."""
     for lines in _longest_first(_counted(kept)):
         if lines.epoch[0] <= 1 and (not lines.starts[0] or _have_results(lines, kept)):
             return _with_totals(_divided(lines), kept)
@@ -356,7 +356,7 @@ def _counted(kept: _Kept) -> list[_Lines]:
 
 
 def _have_results(lines: _Lines, kept: _Kept) -> bool:
-    """Whether a loss or an accuracy stands between the lines with which epochs start."""
+    """Whether there is a loss or an accuracy between any two lines that start epochs."""
     learnt = np.sort(np.concatenate((kept.learnt.line, *(each.line[each.starts == 0] for each in kept.epochs))))
     rises = lines.epoch[1:] > lines.epoch[:-1]
     begins, ends = lines.line[:-1][rises], lines.line[1:][rises]
@@ -364,7 +364,7 @@ def _have_results(lines: _Lines, kept: _Kept) -> bool:
 
 
 def _ends(kept: _Kept) -> _Lines | None:
-    """The lines with which epochs end: with their own time, else with results, else those with which the next start."""
+    """The lines that end epochs: those with a time, else those with results, else those that start the next epoch."""
     counted = [
         lines._replace(took_s=np.broadcast_to(np.nan, len(lines.line))) if _contradicts(lines) else lines
         for lines in _counted(kept)
@@ -395,12 +395,12 @@ def _counts(lines: _Lines) -> bool:
 
 
 def _is_running(took_s: Floats) -> bool:
-    """Whether the time is that since the beginning: each is at least half of the first more than the one before."""
+    """Whether times count from the beginning: each exceeds the previous one by at least half of the first."""
     return bool((np.diff(took_s) > took_s[0] / 2).all())
 
 
 def _contradicts(lines: _Lines) -> bool:
-    """Whether the clock in front of the lines shows that their times are in another unit than seconds."""
+    """Whether the clock in front of the lines shows that their times are not in seconds."""
     timed = (lines.took_s[1:] > 0) & (lines.epoch[1:] > lines.epoch[:-1])
     if not timed.any():
         return False
@@ -410,9 +410,9 @@ def _contradicts(lines: _Lines) -> bool:
 
 
 def _next_starts(lines: _Lines, kept: _Kept) -> _Lines:
-    """Each epoch at the line with which the next one starts; the last of a run at the last that has its number.
+    """Each epoch with the line that starts the next one; the last of a run, with the last line that has its number.
 
-    Where no line has it, where the training is said to be over.
+    If no line has it, with the line that says that the training is over.
     """
     line, clock_s = (np.append(column[1:], np.nan) for column in (lines.line, lines.clock_s))
     for row in [*np.flatnonzero(~(lines.epoch[:-1] < lines.epoch[1:])).tolist(), len(line) - 1]:

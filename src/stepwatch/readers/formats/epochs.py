@@ -1,4 +1,4 @@
-"""Loops that count the steps of each epoch again: numbers that go on, evaluations in between, waiting for data."""
+"""Loops that restart the step count in each epoch: continuous numbers, evaluations in between, waiting for data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stepwatch.readers.records import INSIDE, LARGEST_KEPT, LINE_OF, Records
 from stepwatch.run import Evaluation, Fact, Floats, Ints, repeated
 
 EPOCHS, RESUMED = "epochs", "resume"
-"""Facts that a format states: how many epochs are planned, and that the process goes on from a checkpoint."""
+"""Facts that a format states: how many epochs are planned, and that the process resumes from a checkpoint."""
 
 
 class Pass(NamedTuple):
-    """One evaluation, between the line where it begins and the one where it ends."""
+    """One evaluation, from the line where it begins to the one where it ends."""
 
     begin: int
     end: int
@@ -26,13 +26,13 @@ class Pass(NamedTuple):
 
 
 class Epochs(NamedTuple):
-    """The lines of training, each once, and the epochs that they belong to."""
+    """The lines of training, each once, and the epochs they belong to."""
 
     rows: Ints
-    """Of all lines that were given, those that count."""
+    """The lines that count, of all those given."""
     line: Ints
     done: Ints
-    """Steps of the epoch that are done at the line."""
+    """Steps of the epoch that are done at this line."""
     begins: Ints
     """The first row of each epoch."""
     epoch: Ints
@@ -43,14 +43,14 @@ class Epochs(NamedTuple):
 
     @classmethod
     def of(cls, line: np.ndarray, epoch: np.ndarray, done: np.ndarray, total: np.ndarray) -> Epochs:
-        """Several ranks print the same lines, a little apart: only a fall to the beginning is another epoch."""
+        """Several ranks print the same lines at different times: only a fall to the beginning is another epoch."""
         counts = done.astype(np.int64)
         steps = np.diff(counts, prepend=0)
         usual = int(np.median(np.abs(steps))) if len(steps) else 0
         new = (np.diff(epoch, prepend=0) != 0) | ((steps < -2 * usual) & (counts <= usual + 1))
         del steps  # there may be millions of rows
         new[:1] = True
-        place = np.cumsum(new)  # the epoch of each row, then its place in all
+        place = np.cumsum(new)  # the index of each row's epoch, then its place in the whole run
         place *= int(total.max(initial=0)) + 2
         place += counts
         rows = first_draws(place)
@@ -69,13 +69,13 @@ class Epochs(NamedTuple):
 
     @property
     def covers(self) -> Ints:
-        """Steps since the row before, or since the epoch began."""
+        """Steps since the previous row, or since the epoch began."""
         covers = np.diff(self.done, prepend=0)
         covers[self.begins] = self.done[self.begins]
         return covers
 
     def without_first_steps(self) -> tuple[Epochs, np.ndarray]:
-        """The first step of a later epoch starts the loader again, as in each: it is part of the row that follows."""
+        """Drops the first step of later epochs, which starts the loader again: it becomes part of the next row."""
         single = (self.done[self.begins] == 1) & ~self.process & (self.lengths > 1)
         kept = np.ones(len(self.rows), bool)
         kept[self.begins[single]] = False
@@ -83,7 +83,7 @@ class Epochs(NamedTuple):
         return self._replace(rows=self.rows[kept], line=self.line[kept], done=self.done[kept], begins=begins), kept
 
     def differences(self, elapsed_s: Floats) -> Floats:
-        """The mean of the steps of each row, from the seconds since its epoch began."""
+        """The mean step time of each row, from the seconds since its epoch began."""
         spent = np.diff(elapsed_s, prepend=0.0)
         spent[self.begins] = elapsed_s[self.begins]
         np.maximum(spent, 0.0, out=spent)
@@ -91,7 +91,7 @@ class Epochs(NamedTuple):
         return np.asarray(spent)
 
     def numbers(self, records: Records) -> Ints:
-        """Steps done since the training began; a later process counts on where its epochs do."""
+        """Steps done since the training began; a later process continues the count according to its epochs."""
         resumed = [event.line for event in records.events if isinstance(event, Fact) and event.name == RESUMED]
         offsets, offset = np.zeros(len(self.begins), np.int64), 0
         for lap, (epoch, total, begun) in enumerate(
@@ -100,17 +100,17 @@ class Epochs(NamedTuple):
             if begun:
                 line = int(self.line[self.begins[lap]])
                 above = int(self.line[self.begins[lap] - 1]) if lap else -1
-                # Some count from 1. A log that begins with epoch 1 and was not resumed is of these.
+                # Some count epochs from 1: a log does if it begins with epoch 1 and was not resumed.
                 from_one = epoch == 1 and not any(above < each < line for each in resumed)
                 offset = (epoch - from_one) * total
             else:
                 offset += (epoch - int(self.epoch[lap - 1])) * int(self.total[lap - 1])
-            offsets[lap] = min(max(offset, -LARGEST_KEPT - 1), LARGEST_KEPT + 1)  # no such step is let in
+            offsets[lap] = min(max(offset, -LARGEST_KEPT - 1), LARGEST_KEPT + 1)  # out of bounds: the step is left out
         return self.done + repeated(offsets, self.lengths)
 
 
 def plan_epochs(found: dict[str, Floats], lines: Ints, records: Records) -> None:
-    """How many epochs are planned, at each line that prints another number of them than the line before."""
+    """Adds the number of planned epochs at each line where it differs from the line before."""
     last = found.get("last_epoch", np.empty(0))
     for row in np.flatnonzero(np.diff(last, prepend=-1)).tolist():
         records.events.append(Fact(line=int(lines[row]), name=EPOCHS, value=int(last[row])))
@@ -119,7 +119,7 @@ def plan_epochs(found: dict[str, Floats], lines: Ints, records: Records) -> None
 def add_epochs(
     epochs: Epochs, times: Floats, data: Floats, loss: Floats, stamps: Floats, passes: Sequence[Pass], records: Records
 ) -> None:
-    """Rows, what they waited for data, the evaluations, and how long the training is planned to be."""
+    """Adds rows, their wait for data, evaluations, and the planned length of the training."""
     if not len(epochs.rows):
         return
     numbers = epochs.numbers(records)

@@ -1,8 +1,8 @@
-"""TensorBoard's event files as columns: TFRecord framing and the few fields of its messages, read by hand.
+"""TensorBoard's event files as columns: TFRecord framing and the few fields of its messages, decoded by hand.
 
 A record is its length (8 bytes), a checksum of that (4), the message, a checksum of the message (4). A message of one
-scalar is: 09 time, 10 step, 2a summary { 0a value { 0a tag, 15 number } }; nearly all are, and go by numpy. A length
-whose checksum is wrong is damage: reading goes on at the next length whose checksum is right.
+scalar is: 09 time, 10 step, 2a summary { 0a value { 0a tag, 15 number } }. Nearly all messages are scalars, and numpy
+decodes them together. A length with a wrong checksum is damage: reading continues at the next length with a right one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepwatch.readers.text.block import Bytes, Floats, Ints
 Hashes = npt.NDArray[np.uint64]
 
 _HEADER_BYTES = 12
-_BLOCK = 1 << 16  # places, or records, that are looked at together
+_BLOCK = 1 << 16  # places, or records, that are processed together
 _LENGTH = struct.Struct("<Q").unpack_from
 _WALL = struct.Struct("<d").unpack_from
 _NUMBER = struct.Struct("<f").unpack_from
@@ -34,7 +34,7 @@ _PRIME = np.uint64(1099511628211)
 
 
 class Scalars(NamedTuple):
-    """Numbers by tag: which tag, at what step, when."""
+    """Numbers with their tag, step and time."""
 
     tags: list[str]
     tag: Ints
@@ -43,7 +43,7 @@ class Scalars(NamedTuple):
     value: Floats
 
     def by_tag(self) -> Iterator[tuple[str, Track]]:
-        """Those of each tag, as they come."""
+        """The numbers of each tag, in the order of the file."""
         if len(self.tags) == 1:
             yield self.tags[0], Track(self.step, self.wall_s, self.value)
             return
@@ -55,7 +55,7 @@ class Scalars(NamedTuple):
 
 
 class TextEvent(NamedTuple):
-    """A message that is no number: a text, hyperparameters, the start of a file (`tag` is empty)."""
+    """A message that is not a number: a text, hyperparameters, the start of a file (`tag` is empty)."""
 
     tag: str
     step: int
@@ -72,7 +72,7 @@ for _ in range(8):
 
 
 def sound(octets: Bytes, places: Ints) -> npt.NDArray[np.bool_]:
-    """Whether a length with its right checksum stands at each of these places."""
+    """Whether there is a length with the right checksum at each of these places."""
     crc = np.full(len(places), 0xFFFFFFFF, np.uint32)
     for k in range(8):
         crc = _CRC[(crc ^ octets[places + k]) & 0xFF] ^ (crc >> 8)
@@ -83,7 +83,7 @@ def sound(octets: Bytes, places: Ints) -> npt.NDArray[np.bool_]:
 
 
 def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
-    """Where whole records begin, where the first that is not whole does, and how often reading had to begin again."""
+    """Where whole records begin, where the first incomplete one does, and how often reading had to restart."""
     begins: list[int] = []
     place = damaged = 0
     while True:
@@ -103,7 +103,7 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
         good = int(np.argmin(checked))
         begins += found[:good]
         place = found[good] if good < len(found) else place
-        # All lengths of a block are found at once, so that much damage is no more work than little.
+        # Find all lengths of a block at once, so that much damage takes no more work than little.
         end_of_all = len(data) - _HEADER_BYTES + 1
         block_end = min(place + _BLOCK, end_of_all)
         lengths = _sound_places(data, octets, place)
@@ -111,7 +111,7 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
             at = bisect_left(lengths, place)
             if at == len(lengths) or lengths[at] > place:
                 damaged += 1
-                if at == len(lengths):  # none in this block: in the next that has one
+                if at == len(lengths):  # none in this block: search for the next block that has one
                     blocks = (_sound_places(data, octets, start) for start in range(block_end, end_of_all, _BLOCK))
                     lengths, at = next(filter(None, blocks), [end_of_all]), 0
                 place = lengths[at]
@@ -124,7 +124,7 @@ def frames(data: bytes, octets: Bytes) -> tuple[list[int], int, int]:
 
 
 def _sound_places(data: bytes, octets: Bytes, begin: int) -> list[int]:
-    """Of one block of places those where a length with its right checksum stands."""
+    """The places of one block with a length that has the right checksum."""
     places = np.arange(begin, min(begin + _BLOCK, len(data) - _HEADER_BYTES + 1))
     return cast("list[int]", places[sound(octets, places)].tolist())
 
@@ -134,7 +134,7 @@ def _sound_places(data: bytes, octets: Bytes, begin: int) -> list[int]:
 
 def decode(data: bytes) -> tuple[Scalars, list[TextEvent], int, int]:
     """All whole records: numbers and texts, how many bytes they took, and how often there was damage."""
-    octets = np.zeros(len(data) + 32, np.uint8)  # so that looking a few bytes ahead is never beyond the end
+    octets = np.zeros(len(data) + 32, np.uint8)  # so that reading a few bytes ahead never passes the end
     octets[: len(data)] = np.frombuffer(data, np.uint8)
     begins, end, damaged = frames(data, octets)
     places = np.array(begins, np.int64)
@@ -144,7 +144,7 @@ def decode(data: bytes) -> tuple[Scalars, list[TextEvent], int, int]:
 
 
 def _usual(octets: Bytes, begins: Ints) -> tuple[Scalars, npt.NDArray[np.bool_]]:
-    """The records of one plain number, and which of all are others."""
+    """The records of one plain number, and which records are something else."""
     words = np.ndarray((len(octets) - 7,), np.dtype("<u8"), octets.data, 0, (1,))
     numbers = np.ndarray((len(octets) - 3,), np.dtype("<f4"), octets.data, 0, (1,))
     rows = np.arange(len(begins))
@@ -156,7 +156,7 @@ def _usual(octets: Bytes, begins: Ints) -> tuple[Scalars, npt.NDArray[np.bool_]]
     stepped = octets[cursor] == 0x10
     step, after = _varints(octets, cursor + 1)
     step, cursor = np.where(stepped, step, 0), np.where(stepped, after, cursor)
-    for mark in (0x2A, 0x0A):  # a summary, its one value; each to the end of the record
+    for mark in (0x2A, 0x0A):  # a summary, then its only value; each reaches to the end of the record
         fits &= octets[np.minimum(cursor, len(octets) - 1)] == mark
         length, cursor = _varints(octets, np.where(fits, cursor + 1, 0))
         fits &= cursor + length == ends
@@ -176,7 +176,7 @@ def _usual(octets: Bytes, begins: Ints) -> tuple[Scalars, npt.NDArray[np.bool_]]
 
 
 def _varints(octets: Bytes, cursor: Ints) -> tuple[Ints, Ints]:
-    """Numbers of seven bits a byte, and where they end."""
+    """Numbers with seven bits per byte, and where they end."""
     value = np.zeros(len(cursor), np.int64)
     going = np.ones(len(cursor), bool)
     for k in range(9):
@@ -190,7 +190,7 @@ def _varints(octets: Bytes, cursor: Ints) -> tuple[Ints, Ints]:
 
 
 def _tags(octets: Bytes, begin: Ints, size: Ints) -> tuple[list[str], Ints]:
-    """The distinct tags, and which each record has: distinguished by a sum over their letters."""
+    """The distinct tags, and the tag of each record: tags are distinguished by a hash of their letters."""
     sums = size.astype(np.uint64)
     for k in range(int(size.max(initial=0))):
         inside = k < size
@@ -242,7 +242,7 @@ def _event(data: bytes, begin: int, end: int) -> tuple[float, int, bool, list[tu
 
 
 def _value(data: bytes, begin: int, end: int) -> tuple[str, float | None, bytes]:
-    """A tag with its number, or with the bytes of its text or of its plugin."""
+    """A tag with its number, or with the bytes of its text or its plugin."""
     tag, number, content = "", None, b""
     for field, value, place in fields(data, begin, end):
         if field == 1:
@@ -267,9 +267,9 @@ def _value(data: bytes, begin: int, end: int) -> tuple[str, float | None, bytes]
 
 
 def fields(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a message: number, value (of a part: its length), place of the value. Raises where it is none."""
+    """The fields of a message: number, value (for a part, its length), place of the value. Raises if it is invalid."""
     while begin < end:
-        key, begin = (data[begin], begin + 1) if data[begin] < 0x80 else _varint(data, begin)  # most have one byte
+        key, begin = (data[begin], begin + 1) if data[begin] < 0x80 else _varint(data, begin)  # most keys have one byte
         kind = key & 7
         if kind == 0:
             value, after = _varint(data, begin)
@@ -299,7 +299,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _joined(parts: list[Scalars]) -> Scalars:
-    """Several sets of numbers as one, each tag once."""
+    """Joins several sets of numbers; each tag occurs once."""
     tags: dict[str, int] = {}
     numbers = [
         np.array([tags.setdefault(tag, len(tags)) for tag in part.tags] or [0], np.int64)[part.tag] for part in parts

@@ -1,7 +1,8 @@
 """fairseq: a line of averages every `log_interval` updates, as text or as JSON, with the seconds since the start.
 
-`ups` has two digits and `train_wall` is whole seconds of the steps alone: the clock in front of the line, or `wall`,
-shows all that an update takes, data and logging too. Validation and saving lie in between; their lines take them out.
+`ups` has two digits and `train_wall` is whole seconds of the steps alone. The clock in front of the line, or `wall`,
+shows the whole time of an update, including data and logging. Validation and saving are in between; their lines are
+used to subtract them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TICKS, _VALIDATIONS = "ticks", "validations"
 
 class _Fairseq(LineFormat):
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        """The arguments are one line that is longer than a pattern looks at."""
+        """The arguments are one line, which is too long for a pattern."""
         super().parse(text, first_line, records)
         for found in _PLANNED.finditer(text):
             self.add_last(records, first_line + text.count(b"\n", 0, found.start()), float(found[1]))
@@ -60,7 +61,7 @@ class _Fairseq(LineFormat):
                 begun = (-1.0, math.nan)
         stamped = bool(np.isfinite(stamps).all())
         starts = records.take_table(STARTS, 2)
-        # Each epoch starts to iterate; a process does with the first of them.
+        # Each epoch logs that it starts iterating; the first of these is the start of the process.
         new = np.concatenate(([True], np.diff(number) < 0))
         first = [int(np.searchsorted(starts[:, 0], edge)) for edge in np.concatenate(([-1.0], line[:-1]))[new]]
         kept = starts[[place for place in first if place < len(starts)]] if stamped else np.zeros((0, 2))

@@ -1,8 +1,8 @@
 """Hugging Face Trainer in a notebook: its bar and table, as text.
 
-The clock of the bar starts when the first step has ended, and while it runs, the bar is one step ahead: so it does in
-transformers' utils/notebook.py. Evaluations and saves are in its time. There is one row for each line of the table; all
-have the mean of the run.
+The clock of the bar starts when the first step has ended, and while it runs, the bar is one step ahead (see
+transformers' utils/notebook.py). Its time includes evaluations and saves. Each line of the table becomes a row; all
+rows have the mean of the run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LABEL = Line(
     r"\[{pad}{number}/{last} {elapsed:clock}[ \< <{left_s:clock};{eta}>, <{per_s:decimal};+inf> it/s]"
     r", Epoch {epoch:decimal}/{epochs:decimal}\]"
 )
-_HEADER = Pattern(  # the letters come first, which are searched for several times as fast as beginnings of lines
+_HEADER = Pattern(  # the letters come first: they are found several times as fast as the beginning of a line
     rb"(?m)\tTraining Loss(?:(?<=^Step\tTraining Loss)|(?P<by_epoch>(?<=^Epoch\tTraining Loss)))"
     rb"(?P<evaluated>\tValidation Loss)?"
 )
@@ -41,33 +41,33 @@ _ENDED = Pattern(
     rb"'train_runtime': (?P<runtime>\d{1,9}(?:\.\d{1,9})?)"
     rb"|^(?P<used>\d{1,9}\.\d{1,9}) seconds used for training\.",  # unsloth's notebooks
 )
-_BEHIND = Pattern(  # what stands below a training that has returned: a word of it, or the bar of an evaluation
+_BEHIND = Pattern(  # printed below a training that has returned: a word about it, or the bar of an evaluation
     rb"(?mi)^[^\n\w]{0,8}(?:(?:model )?training (?:is |has )?(?:been )?(?:complete|finish|done|over)|early stopp)"
     rb"|^ *\[ *\d{1,9}/\d{1,9} \d{1,3}(?::\d\d){1,2}\]"
 )
-_RESULT = Pattern(rb"""['"](?:train_runtime|eval_runtime|eval_loss)['"]: """)  # what train() and evaluate() return
-_HALF_A_DIGIT = 0.005  # of the rate
+_RESULT = Pattern(rb"""['"](?:train_runtime|eval_runtime|eval_loss)['"]: """)  # returned by train() and evaluate()
+_HALF_A_DIGIT = 0.005  # of the printed rate
 
 
 class _Training(NamedTuple):
-    """One bar: what it shows, and what else the log shows of that training."""
+    """One bar: what it shows, and what else the log shows about that training."""
 
     line: int
     begin: int
-    """Where it goes on from a checkpoint; 0 where it is new."""
+    """The checkpoint from which it resumed; 0 if it is new."""
     done: int
     last: int
     mean_s: float
-    """Of all steps, with what ran between them."""
+    """Of all steps, including what ran between them."""
     ended: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotebookFormat(LineFormat):
-    """Bars, tables and totals are kept until all is read: a total stands behind the bar that it belongs to."""
+    """Keeps bars, tables and totals until everything is read: a total comes after the bar that it belongs to."""
 
     def sniff(self, head: bytes) -> float:
-        """With the tables and results: below a bar of a notebook these are no lines of a console."""
+        """Counts tables and results too: below the bar of a notebook they are not lines of a console."""
         labels = super().sniff(head)
         if labels < 1:
             return labels
@@ -118,14 +118,14 @@ class NotebookFormat(LineFormat):
             number = np.where(own[:, 2] > 0, np.round(own[:, 1] * per_epoch), own[:, 1]).astype(np.int64)
             training = _training(label, totals[place], number)
             over = behind[(behind > label[0]) & (behind < end)]
-            if len(over) and not training.ended:  # stopped early: its cell went on
+            if len(over) and not training.ended:  # stopped early: the cell continued
                 training = training._replace(ended=True)
                 records.events += [Fact(int(over[0]), OVER, True)]
             number = np.minimum(number, training.done)
             evaluated = own[:, 4] > 0
             places = own[evaluated, 0].astype(np.int64)
             records.add_events(Evaluation, places, at=number[evaluated], val_loss=own[evaluated, 5])
-            if not training.ended:  # an error before a training, or after its end, is that of another cell
+            if not training.ended:  # an error before a training, or after its end, is from another cell
                 records.events += [fault for fault in faults if label[0] < fault.line < end]
             lines, loss = own[:, 0].astype(np.int64), own[:, 3]
             if not len(number) or number[-1] < training.done:
@@ -145,7 +145,7 @@ class NotebookFormat(LineFormat):
 
 
 def _tables(block: Block) -> Iterator[tuple[re.Match[bytes], Ints, Floats, Floats, Floats]]:
-    """Each header with the rows below it, and their first three cells; nan where one is no number."""
+    """Each header with the rows below it, and their first three cells; nan if a cell is not a number."""
     headers = [*_HEADER.finditer(block.text)]
     lines = np.searchsorted(block.starts, [header.end() for header in headers]).tolist()
     for header, (first, last) in zip(headers, pairwise([*lines, len(block.starts)]), strict=True):
@@ -170,14 +170,14 @@ def _numbers(block: Block, begins: Ints, ends: Ints) -> Floats:
 
 
 def _is_shown_again(labels: Floats, tables: list[Floats]) -> bool:
-    """Whether the second of two bars is the first, further on: with the same rows, as far as the first has them."""
+    """Whether the second of two bars is the first, further on: it has the same rows as far as the first goes."""
     first, second = labels[:, [1, 3]]
     early, late = (table[:, 1:] for table in tables)
     return bool(
         labels[0, 2] == labels[1, 2]
         and (first <= second).all()
         and np.array_equal(early, late[: len(early)], equal_nan=True)
-        and (len(early) or (first == second).all())  # without rows only the same position shows it
+        and (len(early) or (first == second).all())  # without rows, only the same position proves it
     )
 
 
@@ -185,15 +185,15 @@ def _training(label: Floats, ended: Floats, rows: Ints) -> _Training:
     line, number, last, elapsed, _, per_s, left_s = (float(value) for value in label)
     running = number < last
     done = int(number - 1 if running else min(number, last))
-    if len(rows) and rows[-1] == number:  # evaluated before the bar was drawn again
+    if len(rows) and rows[-1] == number:  # evaluated before the bar was redrawn
         done = int(number)
     begin = _resumed_at(number, elapsed, per_s, rows)
     for _, runtime, step in ended.tolist():
-        if runtime >= elapsed - 1:  # else it is that of another training; this one includes the first step
+        if runtime >= elapsed - 1:  # else it is of another training; the runtime includes the first step
             done = int(step) if step > 0 else int(min(number, last))
             return _Training(int(line), begin, done, int(last), runtime / max(done - begin, 1), True)
     timed = done - begin - 1  # the first step ends before the clock starts
-    # The clock has whole seconds; what is left, by the mean so far, has more of them.
+    # The clock has whole seconds; what is left, based on the mean so far, has more of them.
     means = [(WHOLE_SECONDS / elapsed, elapsed / timed)] if timed > 0 and elapsed > 0 else []
     if not means or means[0][0] > _HALF_A_DIGIT:
         means += [(_HALF_A_DIGIT / per_s, 1 / per_s)] if per_s > 0 else []
@@ -202,7 +202,7 @@ def _training(label: Floats, ended: Floats, rows: Ints) -> _Training:
 
 
 def _resumed_at(number: float, elapsed: float, per_s: float, rows: Ints) -> int:
-    """The checkpoint that a training goes on from: by the rate of the bar, and by a table that begins late."""
+    """The checkpoint that a training resumed from: by the rate of the bar, and by a table that begins late."""
     gap = float(np.median(np.diff(rows))) if len(rows) > 1 else math.nan
     by_table = int(rows[0] - gap) if len(rows) > 1 and rows[0] > 1.5 * gap else 0
     if not per_s > 0:

@@ -1,4 +1,4 @@
-"""Numbers by tag, each with its step and its time: what event files and the histories of trackers come to."""
+"""Numbers by tag, each with its step and time: the common form of event files and the histories of trackers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _TABLE = "tag "
 
 
 class Track(NamedTuple):
-    """One tag, by time."""
+    """The numbers of one tag, by time."""
 
     step: Ints
     wall_s: Floats
     value: Floats
 
     def without(self, rows: Ints) -> Track:
-        """No copy where there are none."""
+        """Drops these rows; makes no copy if there are none."""
         return Track(*(np.delete(column, rows) for column in self)) if len(rows) else self  # type: ignore[arg-type]
 
 
 Tracks = dict[str, Track]
-"""By tag, as they first come. Several may share their steps and times."""
+"""Tracks by tag, in order of first appearance. Several may share their steps and times."""
 
 
 def keep(into: Records, tag: str, track: Track) -> None:
-    """Until all is read; many losses with seven digits, as those of rows."""
+    """Keeps a track until everything is read; a long loss is kept with seven digits, like that of rows."""
     parts = into.tables.setdefault(_TABLE + tag, [])
     parts.append((track.wall_s, narrow(track.step), track.value))
     if "loss" in tag.lower() and len(parts[0][0]) > records.MANY_ROWS:
@@ -38,13 +38,13 @@ def keep(into: Records, tag: str, track: Track) -> None:
 
 
 def narrow(step: Ints) -> Ints:
-    """In four bytes, where all of them fit."""
+    """The steps in four bytes, if all of them fit."""
     large = records.rows_where(lambda each: np.abs(each) >= 1 << 30, step)
     return step if len(large) else step.astype(np.int32, copy=False)
 
 
 def take(kept: Records) -> Tracks:
-    """All that were kept, which are not kept any longer."""
+    """Returns all kept tracks, and removes them from the records."""
     tracks = {}
     for name in [name for name in kept.tables if name.startswith(_TABLE)]:
         wall, step, value = kept.take_columns(name, 3)

@@ -22,7 +22,7 @@ FILE_NAME = "calibration.json"
 AGAIN = Message("measure again: stepwatch calibrate")
 SEQUENCES = 8  # that the attention is measured over
 COMPILED_LAYERS = 2  # of the model that is compiled
-# What every calibration holds, and what only that of a processor does: names of figures, and of curves with their axes.
+# Names of the figures in every calibration, of those only for a processor, and of its curves with their axes.
 FIGURES = {"bandwidth", "launch", "save_tensor", "save_rate"}
 OF_PROCESSOR = {"matmul_float32", "dropout_element", "bias", "batch_sequence"}
 PARTS = {
@@ -37,7 +37,7 @@ CURVES["optimizer"] = ("elements",)
 
 
 class Measurement(NamedTuple):
-    """What was measured: the median, and the quartiles of its repetitions."""
+    """The median and the quartiles of a repeated measurement."""
 
     value: float
     low: float
@@ -83,23 +83,23 @@ class Calibration:
 
     @property
     def waiting(self) -> float:
-        """How many times as long as alone everything took, since other programs used the processors too."""
+        """How many times longer everything took because other programs used the processors, too."""
         return max(self.figures["waiting"].value, 1.0) if "waiting" in self.figures else 1.0
 
     @property
     def noise(self) -> float:
-        """How unsteady the machine was: the median spread of all that was measured, or how long it was with others."""
+        """How unsteady the machine was: the median spread of all figures, or the slowdown by others if larger."""
         spreads = sorted(figure.spread for curve in self.curves.values() for figure in curve.figures)
         return max(spreads[len(spreads) // 2] if spreads else 0.0, self.waiting - 1)
 
     @property
     def is_busy(self) -> bool:
-        """Whether the figures are not those of an idle machine."""
+        """Whether the machine was not idle when it was measured."""
         return self.noise > 0.1
 
 
 class NoCalibration(UnknownGpu):
-    """There is none, it cannot be read, or it is of another machine."""
+    """The calibration is missing, cannot be read, or is from another machine."""
 
 
 # --- the file ---------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def calibration_path() -> str:
 
 
 def save_calibration(found: Calibration, path: str | None = None) -> str:
-    """All of it or nothing: a new file beside the old one, then renamed. Returns where it is."""
+    """Saves it atomically: writes a new file next to the old one, then renames it. Returns its path."""
     path = path or calibration_path()
     text = json.dumps(calibration_json(found), ensure_ascii=False, indent=1) + "\n"
     try:
@@ -146,10 +146,10 @@ def save_calibration(found: Calibration, path: str | None = None) -> str:
 
 
 def load_calibration() -> Calibration | None:
-    """None where there is none; raises NoCalibration where what is there cannot be used."""
+    """The saved calibration, or None if there is none. Raises NoCalibration if the file cannot be used."""
     try:
         with open(calibration_path(), encoding="utf-8") as stream:
-            text = stream.read(1_000_000)  # a larger one is none of ours
+            text = stream.read(1_000_000)  # a larger file is not ours
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -169,7 +169,7 @@ def load_calibration() -> Calibration | None:
 def calibration_json(found: Calibration) -> dict[str, Any]:
     curves = {
         name: {
-            "unit": curve.figures[0].unit,  # all points have one
+            "unit": curve.figures[0].unit,  # the same for all points
             "axes": {axis.name: list(axis.points) for axis in curve.axes},
             "points": [list(_rounded(figure)[:3]) for figure in curve.figures],  # value, low and high
         }
@@ -245,7 +245,7 @@ def _inside(value: Any, limits: bounds.Range = bounds.CALIBRATED) -> float:
 
 
 def processor_name() -> str:
-    """What the processor calls itself; only its architecture where it does not say."""
+    """The model name of the processor; only its architecture if the system does not say more."""
     if sys.platform == "linux":
         try:
             with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
@@ -258,7 +258,7 @@ def processor_name() -> str:
 
 
 def check_processor(found: Calibration) -> None:
-    """Raises NoCalibration where the file came from another machine, as through a shared home directory."""
+    """Raises NoCalibration if the file is from another machine, for example in a shared home directory."""
     here = (processor_name(), allowed_processors())
     if (found.processor, found.cores) != here:
         facts = {"name": found.processor, "cores": found.cores, "here": here[0], "now": here[1]}

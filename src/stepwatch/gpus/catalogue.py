@@ -43,7 +43,7 @@ Confidence = Literal["A", "B", "C"]
 
 
 class Peak(NamedTuple):
-    """A peak in FLOP/s and the arithmetic that it stands for; None where no figure is known."""
+    """A peak in FLOP/s and the arithmetic that it is for; None if no figure is known."""
 
     flops: float | None
     dtype: str
@@ -79,9 +79,9 @@ class Gpu:
     sources: str = ""
     aliases: tuple[str, ...] = field(default=(), repr=False)
     calibration: Calibration | None = field(default=None, repr=False, hash=False)
-    """What was measured on this very machine, for a card that is in it."""
+    """The calibration, for the card of this machine."""
     remark: Message | None = field(default=None, repr=False, compare=False)
-    """Why it was not, where that should be said."""
+    """A remark on the calibration, for example why it was not used."""
 
     @property
     def is_laptop(self) -> bool:
@@ -95,9 +95,9 @@ class Gpu:
     def peak_flops(self, dtype: str | None = None) -> Peak:
         """The peak for matrix products of a dtype, and the arithmetic that the card really uses for it.
 
-        Without a dtype: the one to train in. `float32` gives TF32 where the card has it, because nanoGPT allows
-        TF32; `fp32_flops` is the figure without. A dtype that the card only emulates, such as bfloat16 before Ampere,
-        gives the fp32 peak and says `float32`: emulation converts to fp32 and is never faster than that.
+        Without a dtype: the one to train in. `float32` means TF32 if the card has it, because nanoGPT allows TF32;
+        `fp32_flops` is the figure without it. For a dtype that the card only emulates, such as bfloat16 before Ampere,
+        the result is the fp32 peak and `float32`: emulation converts to fp32 and is never faster than that.
         """
         if dtype is not None:
             wanted = dtype.strip().lower().removeprefix("torch.")
@@ -118,20 +118,20 @@ class Gpu:
                 return Peak(self.fp32_flops, "float32")
 
     def impossible_above_flops(self, dtype: str | None = None) -> float | None:
-        """No honest measurement lies above this; None where the peak is unknown."""
+        """No correct measurement is above this; None if the peak is unknown."""
         peak = self.peak_flops(dtype).flops
         return None if peak is None else peak * self.boost_slack
 
     @property
     def boost_slack(self) -> float:
-        """How far above its advertised peak such a card may be."""
+        """The factor by which this card may exceed its advertised peak."""
         return 1.05 if self.segment == "datacentre" else BOOST_SLACK
 
 
 CPU = Gpu(name="cpu", vendor="", segment="cpu")
 
 
-# Figures of a card by their columns in the table, and the units that these have.
+# The figures of a card: for each, its column in the table and the unit of that column.
 _FIGURES = {
     "boost_hz": ("boost_mhz", MEGA),
     "vram_bytes": ("vram_gb", GIB),

@@ -1,6 +1,6 @@
 """The card in this machine, as NVIDIA's driver reports it through nvidia-ml-py.
 
-Every figure may fail by itself, on laptops, under WSL, in containers: then it is None and the rest still counts.
+Any single figure may be unavailable, on laptops, under WSL, in containers: it is None then, and the rest is still used.
 """
 
 # ruff: noqa: N802, the functions have NVIDIA's own names
@@ -30,7 +30,7 @@ _PEAKS = tuple(figure.name for figure in fields(Gpu) if figure.name.endswith(("_
 
 
 class DriverLibrary(Protocol):
-    """What we use of the module `pynvml`."""
+    """The part of the module `pynvml` that we use."""
 
     def nvmlInit(self) -> object: ...
     def nvmlShutdown(self) -> object: ...
@@ -68,12 +68,12 @@ class ThisCard:
 
     gpu: Gpu
     name: str  # as the driver spells it
-    count: int  # of cards in the machine, whatever they are
+    count: int  # of cards in the machine, of any kind
     driver_version: str | None = None
 
 
 def this_card(library: DriverLibrary | None = None) -> ThisCard:
-    """The card that training would use here: the fastest, CUDA's first. Raises UnknownGpu where there is none."""
+    """The card that training would use here: the fastest, CUDA's first. Raises UnknownGpu if there is none."""
     sensors = Sensors(library)
     try:
         version, count = _text(sensors.library.nvmlSystemGetDriverVersion), sensors.count
@@ -87,7 +87,7 @@ def this_card(library: DriverLibrary | None = None) -> ThisCard:
 
 
 class CardState(NamedTuple):
-    """What a card is doing now; None where the driver does not say."""
+    """What a card is doing now; None for what the driver does not report."""
 
     name: str
     sm_clock_hz: float | None = None
@@ -98,7 +98,7 @@ class CardState(NamedTuple):
 
 
 class Sensors:
-    """The cards of this machine, kept open to be read again and again. Raises UnknownGpu where there is none."""
+    """The cards of this machine, kept open for repeated reading. Raises UnknownGpu if there is none."""
 
     def __init__(self, library: DriverLibrary | None = None) -> None:
         self.library = library or _installed()
@@ -114,7 +114,7 @@ class Sensors:
             raise _no_card()
 
     def read(self) -> CardState:
-        """Of the card with most memory in use: that is where the training runs."""
+        """The state of the card with the most memory in use: the training runs there."""
         device = max(self.devices, key=lambda device: device.used_vram_bytes or 0.0)
         return CardState(
             name=plain_name(device.name or ""),
@@ -146,7 +146,7 @@ def _no_card() -> UnknownGpu:
 
 
 def _asked(question: Callable[[], _T]) -> _T | None:
-    """The answer or None; besides NVMLError there are names that are no text, and functions that are missing."""
+    """The answer, or None on any error: NVMLError, but also names that are not text and missing functions."""
     try:
         return question()
     except Exception:
@@ -237,13 +237,13 @@ class DriverDevice:
 
     @property
     def processes(self) -> dict[int, float] | None:
-        """Those that compute on the card, by their number, and the memory they use, 0 where it is unknown."""
+        """The processes that compute on the card, by their id, with the memory they use, 0 if unknown."""
         found = _asked(lambda: self.library.nvmlDeviceGetComputeRunningProcesses(self.handle))
         return None if found is None else {one.pid: float(one.usedGpuMemory or 0) for one in found}
 
     @cached_property
     def near_processors(self) -> frozenset[int]:
-        """Those on the card's own NUMA node; none where the driver does not say."""
+        """The processors on the card's own NUMA node; empty if the driver does not report them."""
         count = -(-(os.cpu_count() or 1) // 64)  # words of 64 bits
         words = _asked(lambda: list(self.library.nvmlDeviceGetCpuAffinity(self.handle, count))) or ()
         return frozenset(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
@@ -266,7 +266,7 @@ class DriverDevice:
         return _figure(lambda: self.library.nvmlDeviceGetPowerManagementDefaultLimit(self.handle), MILLI)
 
     def first_part(self) -> DriverDevice | None:
-        """The MIG part that a process gets; the places of parts that were never made are empty."""
+        """The MIG part that a process gets; slots of parts that were never created are empty."""
         places = _asked(lambda: self.library.nvmlDeviceGetMaxMigDeviceCount(self.handle)) or 0
         for place in range(places):
             handle = _asked(partial(self.library.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, place))
@@ -302,7 +302,7 @@ def _gpu(device: DriverDevice, name: str) -> Gpu:
             tdp_w=device.default_power_limit_w,
             has_bf16=device.compute_capability is not None and device.compute_capability >= FIRST_WITH_BF16,
         )
-    # Some names are borne by cards that the catalogue has not: an RTX 3050 Laptop GPU with 20 SMs and 6 GB, say.
+    # Some names also belong to cards that the catalogue lacks, such as an RTX 3050 Laptop GPU with 20 SMs and 6 GB.
     if vram_bytes and gpu.vram_bytes and abs(vram_bytes / gpu.vram_bytes - 1) > VRAM_TOLERANCE:
         gpu = replace(gpu, vram_bytes=vram_bytes)
     return gpu if sm_count is None or gpu.sm_count in (None, sm_count) else _with_sm_count(gpu, sm_count)
@@ -311,8 +311,8 @@ def _gpu(device: DriverDevice, name: str) -> Gpu:
 def _computed(device: DriverDevice, name: str) -> Gpu | None:
     if device.compute_capability is None or device.sm_count is None or device.max_sm_clock_hz is None:
         return None
-    # Only data-centre cards advertise their highest clock (A100: 1410 MHz both). Others advertise about as much less as
-    # they may boost: an RTX 3090 1695 of 2100 MHz, an RTX A6000 1800 of 2100. So what is impossible stays impossible.
+    # Only data-centre cards advertise their highest clock (A100: 1410 MHz both). Others advertise about BOOST_SLACK
+    # less: an RTX 3090 1695 of 2100 MHz, an RTX A6000 1800 of 2100. So what is impossible stays impossible.
     slack = 1.0 if segment(name) == "datacentre" else BOOST_SLACK
     return gpu_by_formula(
         name,
@@ -326,7 +326,7 @@ def _computed(device: DriverDevice, name: str) -> Gpu | None:
 
 
 def _with_sm_count(gpu: Gpu, sm_count: int | None) -> Gpu:
-    """Peaks in proportion to the SMs, none without their number; another name, since what was measured is not of it."""
+    """Scales the peaks to the SMs, unknown without their number, and renames the card: measurements do not apply."""
     share = sm_count / gpu.sm_count if sm_count and gpu.sm_count else None
     changes: dict[str, Any] = {peak: _share_of(getattr(gpu, peak), share) for peak in _PEAKS}
     sources = f"{gpu.sources}; computed for {sm_count or '?'} of {gpu.sm_count or '?'} SMs"
@@ -335,7 +335,7 @@ def _with_sm_count(gpu: Gpu, sm_count: int | None) -> Gpu:
 
 
 def _part_of(gpu: Gpu, name: str, part: DriverDevice) -> Gpu:
-    """A MIG part has its own SMs and memory slices, yet neither a link nor a power limit of its own."""
+    """A MIG part has its own SMs and memory slices, but neither a link nor a power limit."""
     share = part.vram_bytes / gpu.vram_bytes if part.vram_bytes and gpu.vram_bytes else None
     slices = None if share is None else round(share * _MEMORY_SLICES) / _MEMORY_SLICES
     profile = _MIG.search(name)

@@ -1,7 +1,7 @@
 """A card that the catalogue does not have, computed: SM count × operations per clock and SM × clock.
 
-The rates are dense and belong to the architecture; within one compute capability NVIDIA halves the tensor cores of
-GeForce cards when they accumulate in fp32, so that the name has to show which class a card is of.
+The rates are dense and depend on the architecture. Within one compute capability NVIDIA halves the tensor cores of
+GeForce cards when they accumulate in fp32, so the name decides which class a card belongs to.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Rates(NamedTuple):
 
 
 class _Class(NamedTuple):
-    """Cards of one compute capability that share their rates: the first whose pattern is in the name."""
+    """Cards of one compute capability that share their rates; the first class whose pattern matches the name counts."""
 
     name: re.Pattern[str]
     rates: Rates
 
 
 _ANY = re.compile("")
-# "RTX 3060" is GeForce even where the brand is left out; numbers such as 4000 and 4500 are workstation cards.
+# "RTX 3060" is GeForce even if the brand is left out; numbers such as 4000 and 4500 are workstation cards.
 _GEFORCE = re.compile(r"geforce|\b[rg]tx ?(?:10[1-8]0|16[1-6]0|[2-5]0[5-9]0)")
 _GEFORCE_RTX = re.compile(r"geforce rtx|\brtx ?20[5-9]0")
 
@@ -67,7 +67,7 @@ _RATES: dict[tuple[int, int], tuple[_Class, ...]] = {
     ),
     (8, 9): (
         _Class(_GEFORCE, Rates(256, 256, 512, 1024, 1024, 2048, 2048)),
-        _Class(re.compile(r"\bl[24]0\b"), Rates(256, 256, 512, 1024, 1024, 1024, 1024)),  # yet not the L40S
+        _Class(re.compile(r"\bl[24]0\b"), Rates(256, 256, 512, 1024, 1024, 1024, 1024)),  # but not the L40S
         _Class(_ANY, Rates(256, 512, 1024, 1024, 2048, 2048, 2048)),
     ),
     (9, 0): (
@@ -139,13 +139,13 @@ def cores_per_sm(compute_capability: tuple[int, int]) -> int | None:
 
 
 def plain_name(name: str) -> str:
-    """As the catalogue writes it: a brand of its own needs no NVIDIA before it."""
+    """The name as in the catalogue: without NVIDIA in front of a brand such as GeForce."""
     name = " ".join(name.split())
     return name[len("nvidia ") :] if _OWN_BRAND.search(name.lower()) else name
 
 
 def segment(name: str) -> str:
-    """The part of the market that the name speaks of; a bare letter and number is a data-centre card."""
+    """The market segment of a card by its name; a bare letter and number is a data-centre card."""
     name = name.lower()
     if _GEFORCE.search(name):
         return "laptop" if _LAPTOP.search(name) else "geforce"

@@ -25,7 +25,7 @@ LINKS_BYTES_PER_S = {
 
 
 def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> float:
-    """One direction of the link that the gradients take: as given, else the fastest that so many cards share."""
+    """One direction of the link used for the gradients: as given, else the fastest that connects so many cards."""
     if isinstance(link, (int, float)):
         return float(link)
     if link in LINKS_BYTES_PER_S:
@@ -42,7 +42,7 @@ def link_bytes_per_s(gpu: Gpu, n_gpus: int, link: str | float | None = None) -> 
 
 
 def checked_link(name: str | None, card: Gpu) -> str | None:
-    """How several of the card are connected; raises UsageError for what does not exist."""
+    """The name of the link in lower case. Raises UsageError if it is unknown or the card does not have it."""
     if name is None:
         return None
     known = ("nvlink", "pcie", *LINKS_BYTES_PER_S)

@@ -1,8 +1,8 @@
-"""From what people type and what drivers report to a card, by whole tokens and never by substrings.
+"""Finds a card by the name that people type or drivers report, by whole tokens and never by substrings.
 
-A name is read into a `Label`: the key that identifies the card (`rtx4070ti`, `a100`), and what merely describes it:
+A name is parsed into a `Label`: the key that identifies the card (`rtx4070ti`, `a100`), and what only describes it:
 brand words, form, memory, cores. The key must be equal to a key of the catalogue; the description must not contradict
-the card. Nothing is corrected: a name that is not known is refused, with the nearest names.
+the card. Nothing is corrected: an unknown name is refused, with the nearest names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VRAM_TOLERANCE = 0.1
 
 _TRADE_MARKS = re.compile(r"\((?:r|tm)\)|[®™]", re.IGNORECASE)
 _ASIDE = re.compile(r"\(([^()]*)\)")
-# "8xA100", "2 x 4090", "A100 x8", "a100x8"; yet not the X of "7900 XTX".
+# "8xA100", "2 x 4090", "A100 x8", "a100x8"; but not the X of "7900 XTX".
 _COUNT = re.compile(r"^\s*\d{1,5}(?:[x×*]\s*|\s+[x×*]\s+)(?!tx?\b)(?=[a-z]|\d{4})|(?:\s+[x×*]\s*|(?<=\d)x)\d{1,5}\s*$")
 _MEMORY = re.compile(r"(?<![^\W_])(\d{1,3})\s*(?:gb|gib|g)(?![^\W_])")
 _CORES = re.compile(r"(?<![^\W_])(\d{1,3})[\s-]*cores?(?![^\W_])")
@@ -41,9 +41,9 @@ _FORM = re.compile(r"sxm\d?|pcie|nvl|hbm\d\w?|\d{3}w|workstation|server|maxq|ls|
 _NOISE = frozenset({"gpu", "gpus", "graphics", "card", "generation", "edition", "with", "design", "colab", "kaggle"})
 _SYNONYMS = {"mobile": "laptop", "notebook": "laptop"}
 _SEPARATORS = frozenset("/+,;&|")
-# Part of the identity, yet written in varying places: "Laptop RTX 4070", "RTX Ada 6000".
+# Part of the identity, but written in different places: "Laptop RTX 4070", "RTX Ada 6000".
 _TRAILING = ("ada", "laptop")
-# In brackets people add remarks, "(host has 3)", which are dropped; these words are never a mere remark.
+# Remarks in brackets, such as "(host has 3)", are dropped, except for these words, which are never just a remark.
 _RANKS = frozenset(
     {"ti", "super", "d", "v2", "ada", "sff", "pro", "max", "ultra", "xt", "xtx"}
     | {"laptop", "mobile", "notebook", "maxq", "mig", "vgpu"}
@@ -69,8 +69,8 @@ _BRAND = re.compile(r"(?:NVIDIA|GeForce|Tesla|Quadro|TITAN|AMD|Radeon|Intel\(R\)
 _END_OF_NAME = re.compile(r"\s{2,}|[\t\n,;:|=\"'`<>()\[\]{}]")
 _CUT_OFF = ("..", "…")  # old versions of nvidia-smi cut long names: "GeForce RTX 2080..." may be a Ti
 
-# Cards that differ only in memory, form factor or core count share a key. By key the cards behind it, the most common
-# first, and why that is the most common; whatever else was said (memory, form, SM count) decides before.
+# Cards that differ only in memory, form factor or core count share a key. For each key, its cards, the most common one
+# first, and why it is the most common. What else is known (memory, form, SM count) takes precedence.
 PREFERENCES: dict[str, tuple[str, ...]] = {
     "p100": ("Tesla P100 PCIe 16GB", "Tesla P100 SXM2 16GB", "Tesla P100 PCIe 12GB"),  # the P100 of Kaggle and Colab
     # the V100 of AWS p3, of Google Cloud and of Colab
@@ -113,7 +113,7 @@ PREFERENCES: dict[str, tuple[str, ...]] = {
 
 
 class Label(NamedTuple):
-    """A name, taken apart."""
+    """A parsed name."""
 
     key: str
     words: frozenset[str] = frozenset()
@@ -128,13 +128,13 @@ class _Card(NamedTuple):
     gpu: Gpu
     labels: tuple[Label, ...]
     keys: tuple[str, ...]
-    """As they are written: without the series too (`4070`, `7900xtx`; a TITAN keeps its), and with S for SUPER."""
+    """All spellings: also without the series (`4070`, `7900xtx`; a TITAN keeps its own), and with S for SUPER."""
     words: frozenset[str]
     forms: frozenset[str]
     memories_gb: frozenset[int]
 
     def fits(self, label: Label) -> bool:
-        """Nothing in the label contradicts the card; where memory is the buyer's choice, any is right."""
+        """Whether nothing in the label contradicts the card; any memory fits if it is the buyer's choice."""
         return (
             label.words <= self.words
             and label.forms <= self.forms
@@ -143,7 +143,7 @@ class _Card(NamedTuple):
         )
 
     def is_called(self, label: Label) -> bool:
-        """The label is one of the card's own names, written out in full as a driver writes it."""
+        """Whether the label is one of the card's own names, written in full as a driver writes it."""
         return self.fits(label) and any(
             own.key == label.key
             and own.forms == label.forms
@@ -153,7 +153,7 @@ class _Card(NamedTuple):
 
 
 def find_gpu(name: str, *, vram_bytes: float | None = None, sm_count: int | None = None) -> Gpu:
-    """The card of that name; memory and SM count, where known, decide between cards that share the name."""
+    """The card of that name; memory and SM count, if known, decide between cards that share the name."""
     label = _read(name)
     if label.key == "cpu" or "(cpu)" in name.casefold():
         return CPU
@@ -166,20 +166,20 @@ def find_gpu(name: str, *, vram_bytes: float | None = None, sm_count: int | None
         if fitting:
             gpu = fitting[0].gpu if len(fitting) == 1 else _choose(fitting, vram_bytes, sm_count)
             memory = vram_bytes or (attempt.memory_gb or 0) * GIB
-            # Unified memory is as large as the buyer chose: known only when it was said.
+            # The size of unified memory is the buyer's choice: known only if it was stated.
             return replace(gpu, vram_bytes=float(memory)) if gpu.vram_bytes is None and 0 < memory < inf else gpu
     raise _unknown(name, label)
 
 
 def find_gpu_in_text(text: str) -> Gpu | None:
-    """The card that a log line names as a driver would; None when in doubt, so that no number becomes a card."""
+    """The card that a log line names as a driver would; None if in doubt, so that no plain number becomes a card."""
     found = {gpu for brand in _BRAND.finditer(text) if (gpu := _named_at(text, brand.start())) is not None}
     return found.pop() if len(found) == 1 else None
 
 
 def _named_at(text: str, start: int) -> Gpu | None:
     rest = _TRADE_MARKS.sub("", text[start : start + 2 * _LONGEST_NAME])
-    words = _END_OF_NAME.split(rest, maxsplit=1)[0].split()[:9]  # words that a name may have
+    words = _END_OF_NAME.split(rest, maxsplit=1)[0].split()[:9]  # the most words that a name may have
     for length in range(len(words), 1, -1):
         name, following = " ".join(words[:length]), words[length:]
         label = _read("" if name.endswith(_CUT_OFF) else name)
@@ -190,14 +190,14 @@ def _named_at(text: str, start: int) -> Gpu | None:
 
 
 def _goes_on(following: list[str]) -> bool:
-    """The next word belongs to the name, so that what was found is the beginning of another card's name."""
+    """Whether the next word belongs to the name: then what was found is the beginning of another card's name."""
     word = " ".join(following[: 2 if following[:1] == ["with"] else 1])
     label = _read(word)
     return label.key in _RANKS or bool(label.forms) or label.memory_gb is not None or word.startswith(_CUT_OFF)
 
 
 def _read(name: str) -> Label:
-    """Take a name apart; never fails, the key of nonsense is simply in no catalogue."""
+    """Parses a name. Never fails: the key of nonsense is simply not in the catalogue."""
     text = unicodedata.normalize("NFKC", _TRADE_MARKS.sub(" ", name[: _LONGEST_NAME + 1])).casefold().replace("_", " ")
     text = _GLUED_FORM.sub(" ", _GLUED_BRAND.sub(r"\1 ", text))
     text = _MAX_Q.sub("maxq", text).replace("pci-e", "pcie")
@@ -222,7 +222,7 @@ def _read(name: str) -> Label:
 
 
 def _telling_part(aside: re.Match[str]) -> str:
-    """What remains of a remark in brackets: memory, cores, and the words that distinguish cards."""
+    """What is kept of a remark in brackets: memory, cores, and the words that distinguish cards."""
     text = aside[1]
     sizes = [found[0] for pattern in (_MEMORY, _CORES) for found in pattern.finditer(text)]
     tokens = _TOKEN.findall(text)
@@ -230,7 +230,7 @@ def _telling_part(aside: re.Match[str]) -> str:
 
 
 def _choose(cards: list[_Card], vram_bytes: float | None, sm_count: int | None) -> Gpu:
-    """Among cards that share a name: by SM count, then by memory, then the most common one."""
+    """Chooses among cards that share a name: by SM count, then by memory, then the most common one."""
     cards = [card for card in cards if card.gpu.sm_count == sm_count] or cards
     distances = [
         abs(vram_bytes / card.gpu.vram_bytes - 1) if vram_bytes is not None and card.gpu.vram_bytes else inf
@@ -255,7 +255,7 @@ def _cards() -> tuple[_Card, ...]:
             gpu=gpu,
             labels=labels,
             keys=tuple(dict.fromkeys(key for each in spelt for key in (each, each.replace("super", "s")))),
-            # What says nothing more about this card, and would be wrong about another.
+            # Words that add nothing about this card, but would contradict another.
             words=_BRANDS.intersection(
                 (
                     gpu.vendor.lower(),
@@ -281,10 +281,10 @@ def _unknown(name: str, label: Label) -> UnknownGpu:
 
 
 def _nearest(label: Label) -> list[str]:
-    """The most similar names, of the brand or architecture if one was named; else those that may have been meant."""
+    """The most similar names: of the brand or architecture if one was named, else all that are similar enough."""
     of_brand = [card for card in _cards() if label.words and label.words <= card.words]
     cards = of_brand or _cards()
-    from difflib import SequenceMatcher  # only a slip needs it
+    from difflib import SequenceMatcher  # only a typo needs it
 
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(label.key[:_SHOWN_LENGTH])
@@ -296,7 +296,7 @@ def _nearest(label: Label) -> list[str]:
             ratios.append(matcher.ratio())
         return max(ratios)
 
-    least = 0.0 if of_brand else 0.6  # that of difflib.get_close_matches
+    least = 0.0 if of_brand else 0.6  # the cutoff of difflib.get_close_matches
     return [card.gpu.name for card in nlargest(5, cards, key=likeness) if likeness(card) >= least]
 
 
@@ -307,7 +307,7 @@ _CARDS = re.compile(r"^\s*(?P<before>\d{1,4})\s?[x×]\s?(?=\D|\d{4})|\s[x×]\s?(
 
 
 def named_card(name: str | None) -> tuple[Gpu, str] | None:
-    """What --gpu says, and how the card is known."""
+    """The card that --gpu names, and how it is known."""
     if not name:
         return None
     if name.strip().lower() not in ("this", "cpu"):
@@ -324,7 +324,7 @@ def count_in(name: str | None) -> int | None:
 
 
 def card_of_config(settings: Settings) -> tuple[Gpu, str] | None:
-    """`device = 'cpu'` names the card too."""
+    """The processor, if the config says `device = 'cpu'`."""
     if not (settings.text("device") or "").startswith("cpu"):
         return None
     from stepwatch.gpus.this_machine import processor

@@ -42,7 +42,7 @@ def card_of_this_machine() -> tuple[Gpu, str]:
 
 
 def processor(origin: Origin) -> tuple[Gpu, str]:
-    """`cpu`: its speed is known only where this one was measured; why a calibration was not used is a remark."""
+    """The processor: its speed is known only if it was calibrated; a remark says why a calibration was not used."""
     try:
         known = load_calibration()
         if known is not None and known.device == "cpu":
@@ -54,7 +54,7 @@ def processor(origin: Origin) -> tuple[Gpu, str]:
 
 
 def as_card(known: Calibration) -> Gpu:
-    """Peaks are what was reached: of a processor nothing else is known."""
+    """The processor as a card; its peaks are what was measured, since nothing else is known about a processor."""
     return replace(
         CPU,
         vram_bytes=known.memory_bytes,

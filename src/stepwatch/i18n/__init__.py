@@ -1,4 +1,4 @@
-"""Saying a Message in a language: catalogues in gettext's format, numbers and durations by locale."""
+"""Turns Messages into text in a language: catalogues in gettext's format, numbers and durations by locale."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _HAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 _PLACEHOLDER = re.compile(r"(\{[^}]*\})")
 _catalogue = cache(gettext.translation)
 EPOCHS = ContextVar("epochs", default=False)
-"""Whether what is called an iteration elsewhere is called an epoch: where a log shows nothing smaller."""
+"""Whether to say “epoch” instead of “iteration”: for logs that show nothing smaller."""
 _OF_EPOCHS = {"Step": Message("Epoch"), "Training step": Message("Training epoch")}
 
 
 def say(message: Message, language: str = "en") -> str:
     """The message as text in a language."""
-    catalogue = _catalogue("stepwatch", _PLACE, (language,), fallback=True)  # English is the key, and has none
+    catalogue = _catalogue("stepwatch", _PLACE, (language,), fallback=True)  # English has none: it is the key
     epochs = EPOCHS.get()
     if epochs and message.key in _OF_EPOCHS:
         message = _OF_EPOCHS[message.key]
@@ -51,7 +51,7 @@ def say(message: Message, language: str = "en") -> str:
 
 
 def _close_set(template: str, spoken: dict[str, _Spoken]) -> str:
-    """`{time} 的时间` has a space after 5 s and none after 5 秒: a unit of the script itself needs none."""
+    """Without spaces inside Chinese or Japanese: `{time} 的时间` has one after 5 s, but not after 5 秒."""
     text = ""
     for literal, name, kind, _ in Formatter().parse(template):
         text = _met(text, literal)
@@ -73,7 +73,7 @@ def say_all(messages: Iterable[Message], language: str) -> str:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Several on one line. Full-width punctuation has its space inside: none stands beside it."""
+    """Joins texts on one line, without a space next to full-width punctuation, which includes its own."""
     line = ""
     for text in texts:
         apart = line and text and line[-1] not in _BEFORE_NO_SPACE and text[0] not in _AFTER_NO_SPACE
@@ -82,7 +82,7 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def language_from_environment(environment: dict[str, str] | os._Environ[str] = os.environ) -> str:
-    """The first language of the usual variables that we speak; English otherwise."""
+    """The first supported language in the usual variables; English otherwise."""
     for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
         for part in environment.get(name, "").split(":"):
             code = part[:2].lower()
@@ -92,7 +92,7 @@ def language_from_environment(environment: dict[str, str] | os._Environ[str] = o
 
 
 class _Spoken(NamedTuple):
-    """A value for a placeholder; the kind after the colon says how it is written in the locale."""
+    """A value for a placeholder; the kind after the colon says how to write it in the locale."""
 
     value: Any
     language: str
@@ -104,7 +104,7 @@ class _Spoken(NamedTuple):
 
 
 def clean(text: object) -> str:
-    """Text from outside as it may be repeated: without control characters, on one line, not too long."""
+    """Makes text from outside safe to print: without control characters, on one line, not too long."""
     plain = _CONTROL.sub("", str(text).replace("\n", " ").replace("\t", " "))
     return plain if len(plain) <= 120 else plain[:119] + "…"
 
@@ -113,7 +113,7 @@ def clean(text: object) -> str:
 
 
 def decimal(value: float, language: str, decimals: int = 0, unit: str = "") -> str:
-    """With its unit, where it has one."""
+    """A number with its unit, if it has one."""
     locale = TABLE[language]
     number = "–"
     if math.isfinite(value):
@@ -125,7 +125,7 @@ def decimal(value: float, language: str, decimals: int = 0, unit: str = "") -> s
 
 
 def significant(value: float, digits: int, language: str, unit: str = "") -> str:
-    """At most `digits` significant digits, none after the point beyond what they need."""
+    """At most `digits` significant digits, with no more decimals than they need."""
     if value == 0 or not math.isfinite(value):
         return decimal(value, language, 0, unit)
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of what is shown: 9.996 is 10.0, not 10.00
@@ -137,13 +137,13 @@ def factor(value: float, language: str) -> str:
 
 
 def figure(value: float, language: str) -> str:
-    """Up to four digits, none of them a mere zero at the end: 12, 58.3."""
+    """Up to four digits, without trailing zeros: 12, 58.3."""
     short = float(f"{value:.4g}")
     return decimal(short, language, len(f"{short:g}".partition(".")[2]))
 
 
 def ratio(value: float, language: str) -> str:
-    """With three decimals around 1, so that a difference of a tenth of a per cent is seen; three digits elsewhere."""
+    """Three decimals around 1, so that a difference of a tenth of a per cent shows; three digits elsewhere."""
     return decimal(value, language, 3) if 0.1 <= abs(value) < 10 else significant(value, 3, language)
 
 
@@ -176,7 +176,7 @@ def duration(seconds: float, language: str) -> str:
 
 
 def duration_range(interval: Interval, language: str) -> str:
-    """`5.1–5.2 s`; one figure where both ends read alike, and the upper end alone where the lower one is nothing."""
+    """`5.1–5.2 s`; one figure if both ends look the same, and only the upper end if the lower one is zero."""
     low, high = duration(interval.low, language), duration(interval.high, language)
     if low == high:
         return low
@@ -214,7 +214,7 @@ def big(value: float, language: str) -> str:
 
 
 def _ints(values: Sequence[int], language: str) -> str:
-    """Up to five numbers; of more the first three, an ellipsis and the last."""
+    """Up to five numbers; if there are more, the first three, an ellipsis and the last."""
     few = values if len(values) <= 5 else [*values[:3], values[-1]]  # there may be millions
     shown = [decimal(value, language) for value in few]
     if len(values) > 5:
@@ -224,8 +224,8 @@ def _ints(values: Sequence[int], language: str) -> str:
 
 _KINDS: dict[str, Callable[[Any, str], str]] = {
     "word": lambda value, language: clean(say(value, language) if isinstance(value, Message) else value),
-    "list": lambda value, _: _CONTROL.sub("", str(value)),  # words of our own, as long as they are
-    "quote": lambda value, _: _CONTROL.sub("", str(value)),  # a line of the log, cut by who quotes it
+    "list": lambda value, _: _CONTROL.sub("", str(value)),  # our own words, of any length
+    "quote": lambda value, _: _CONTROL.sub("", str(value)),  # a line of the log, already cut by the caller
     "clock": lambda value, _: strftime("%Y-%m-%d %H:%M", localtime(value)),
     "said": lambda value, language: TABLE[language].semicolon.join(say(message, language) for message in value),
     "sum": lambda value, language: " + ".join(say(message, language) for message in value),

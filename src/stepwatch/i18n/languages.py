@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Language(NamedTuple):
-    """How a language calls itself, and how it writes numbers and units.
+    """The name of a language in that language, and how it writes numbers and units.
 
-    The separators are CLDR's, as Babel has them; they stand here because loading a locale's data takes longer than
+    The separators are CLDR's, as in Babel; they are repeated here because loading a locale's data takes longer than
     explaining a log. A test compares every one with Babel.
     """
 
@@ -16,7 +16,7 @@ class Language(NamedTuple):
     decimal: str
     group: str
     space: str  # between a figure and its unit
-    epochs: tuple[tuple[str, str], ...]  # what replaces “iteration” where an epoch is meant: of the same gender in all
+    epochs: tuple[tuple[str, str], ...]  # what replaces “iteration” if an epoch is meant: both have the same gender
     least_digits: int = 1  # before the first separator: Spanish writes 1234 but 12.345
     byte: str = "B"
     clock: tuple[str, str, str, str] = ("d", "h", "min", "s")  # of a duration in two units: 1 h 2 min
@@ -28,7 +28,7 @@ class Language(NamedTuple):
     colon: str = ":"
     comma: str = ", "
     semicolon: str = "; "
-    fonts: str = ""  # of its script, before those of all pages: of macOS, Windows and Linux
+    fonts: str = ""  # for its script on macOS, Windows and Linux; placed before the fonts of all pages
 
 
 TABLE = {

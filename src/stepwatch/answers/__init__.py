@@ -1,8 +1,8 @@
 """The questions that stepwatch answers, once for the command line, the page, `watch` and Python callers.
 
-A request says what is asked, its answer is a value for `presenters.render`. Nothing is printed and nothing ends the
-process: what should be said beside the answer, such as a log among several that cannot be read, comes back as notices,
-of the answer or of the error.
+A request says what is asked; its answer is a value for `presenters.render`. Nothing is printed and nothing ends the
+process: remarks besides the answer, such as that one of several logs cannot be read, are returned as notices of the
+answer or of the error.
 
 `from_logs` answers `explain` and `compare`, `from_plans` answers `estimate` and `advise`: a question loads only what it
 needs.
@@ -22,7 +22,7 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES, Source, from_bytes, from_
 
 
 def pasted(text: str | bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    """A log or config that is at hand; bytes may be packed."""
+    """A log or config in memory; bytes may be compressed."""
     return from_text(text, name) if isinstance(text, str) else from_bytes(text, name, limit=limit)
 
 
@@ -42,13 +42,13 @@ def is_log(source: Source) -> bool:
 
 
 def cards(name: str | None = None) -> Sequence[Gpu]:
-    """All that are known, or the one of that name."""
+    """All known cards, or the one with this name."""
     return gpus() if name is None else [find_gpu(name)]
 
 
 @cache
 def own_card() -> Gpu | None:
-    """What the driver of this machine reports; asked once, since cards do not come and go."""
+    """The card that the driver of this machine reports; asked only once, since cards do not come and go."""
     from stepwatch.gpus.driver import this_card
 
     try:
@@ -58,7 +58,7 @@ def own_card() -> Gpu | None:
 
 
 def of_config(config: str | Source) -> tuple[Settings, tuple[Message, ...]]:
-    """Its settings, and remarks on what of it was left out."""
+    """The settings of a config, and remarks on what was left out."""
     source = from_file(config) if isinstance(config, str) else config
     try:
         return config_settings(source.text.decode("utf-8", "replace"))

@@ -60,7 +60,7 @@ class ExplainRequest:
     """The names of the fields are those of the options in `stepwatch.options`."""
 
     logs: tuple[str | Source, ...] = ("-",)
-    """Files, directories, `-` for standard input, or logs that are at hand."""
+    """Files, directories, `-` for standard input, or logs in memory."""
     gpu: str | None = None
     gpus: int | None = None
     """How many cards there are, for the advice."""
@@ -114,7 +114,7 @@ def explain(request: ExplainRequest) -> Report:
         if request.run is not None:
             if request.run > len(runs):
                 raise NoSuchRun(request.run, len(runs))
-            in_order = sorted(runs, key=lambda run: not (len(run.iterations) or run.faults))  # as the report has them
+            in_order = sorted(runs, key=lambda run: not (len(run.iterations) or run.faults))  # the order of the report
             runs = (in_order[request.run - 1],)
         cards = request.gpus or count_in(request.gpu)
         gaps = [Finding("piece_missing", WARNING, gap) for gap in found.gaps]
@@ -133,7 +133,7 @@ def explain(request: ExplainRequest) -> Report:
 
 
 def _doubts(understood: Understood) -> Iterator[Finding]:
-    """What an example leaves open and the log does not show."""
+    """Findings about what neither the example nor the log makes clear."""
     names = {"word": understood.word, "unit": understood.unit}
     if understood.unit_assumed:
         text = Message("No unit is printed next to “{word:word}”: {unit:word} is assumed.", names)
@@ -151,7 +151,7 @@ def _doubts(understood: Understood) -> Iterator[Finding]:
 
 
 def shown(log: str | Source) -> str:
-    """A relative path is as typed; of any other only the name, since a report is made to be passed on."""
+    """A relative path as it was typed; only the name of any other, since reports are passed on."""
     if isinstance(log, Source):
         return log.name
     parts = set(log.replace("\\", "/").split("/"))
@@ -169,7 +169,7 @@ def saying_first(notices: Sequence[Notice]) -> Iterator[None]:
 
 
 class Known:
-    """What is known beside the log: its card, its config, and settings of the user's."""
+    """What is known besides the log: its card, its config, and the user's settings."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Known:
     ) -> None:
         given = {"price_per_hour": price_per_hour, "price_per_kwh": price_per_kwh}
         self._prices = {option: _price(option, text) for option, text in given.items() if text is not None}
-        self._below = below  # a directory, in which runs may have samples of their own
+        self._below = below  # a directory whose runs may have their own samples
         self._samples = None
         if samples is not None:
             from stepwatch.sources.sample_files import read_samples  # few logs come with samples
@@ -200,7 +200,7 @@ class Known:
             self.remarks.append(Finding("not_calibrated", NOTICE, self._card[0].remark))
 
     def with_samples(self, path: str) -> Known:
-        """The same, with what the machine has done up to now."""
+        """A copy with the samples of the machine up to now."""
         from stepwatch.sources.sample_files import read_samples
 
         other = copy(self)
@@ -208,15 +208,15 @@ class Known:
         return other
 
     def analyse(self, run: Run) -> Analysis:
-        """The card is the one that is named, else the log's. What was inferred yields to the config, the config to
-        what the log says, and all to the user's settings."""
+        """Analyses a run on the card that was named, else the log's. The user's settings override what the log says,
+        that overrides the config, and the config overrides what was inferred."""
         gpu, origin = self._card or (None, None)
         if gpu is None and run.gpu_text and (found := find_gpu_in_text(run.gpu_text)) is not None:
             gpu, origin = found, Origin.LOG.value
         samples = self._samples
         path = samples_of_log(os.path.join(self._below, run.source)) if self._below is not None else None
         if samples is None and path is not None:
-            with suppress(StepwatchError):  # an overview goes on without those that cannot be read
+            with suppress(StepwatchError):  # an overview does without samples that cannot be read
                 samples = self.with_samples(path)._samples
         names = {card.name for card in samples.cards} if samples is not None else set()
         if gpu is None and len(names) == 1 and (found := find_gpu_in_text(*names)) is not None:
@@ -250,7 +250,7 @@ def _price(option: str, text: str) -> float:
 def explain_runs(
     runs: Sequence[Run], known: Known, *, remarks: Sequence[Finding] = (), cards: int | None = None
 ) -> Report:
-    """Each run by itself; those of several that have neither an iteration nor an end are only named."""
+    """Explains each run by itself; if there are several, those with neither an iteration nor an end are only named."""
     started = [run for run in runs if len(run.iterations) or run.faults or len(runs) == 1]
     unstarted = [run for run in runs if not any(run is other for other in started)]
     if not started:
@@ -270,7 +270,7 @@ def explain_runs(
         text = Message("“{name:word}” has a header but no iteration yet.", {"name": name})
         remarks.append(Finding("unstarted", NOTICE, text))
     explained = []
-    # Like other programs whose output should be reproducible, this one lets the environment say what time it is.
+    # As in other programs with reproducible output, the environment may set the current time.
     stated = os.environ.get("SOURCE_DATE_EPOCH", "")
     now_s = float(stated) if stated.isdecimal() else time.time()
     before: Analysis | None = None
@@ -290,7 +290,7 @@ def explain_runs(
         left_s, ends_s = analysis.forecast.remaining_s, None
         if left_s is not None and not analysis.forecast.done and verdict.status not in ENDED:
             written_s = run.written_s or now_s  # a log that is pasted was copied just now
-            if written_s + left_s.mid > now_s:  # else the run does not go on: no clock can say when it ends
+            if written_s + left_s.mid > now_s:  # else the run is not in progress: its end cannot be predicted
                 ends_s = Interval(*(written_s + end for end in (left_s.low, left_s.mid, left_s.high)))
         fine = tuple(passed(analysis)) if len(run.iterations) else ()
         explained.append(RunReport(analysis=analysis, advice=advice, verdict=verdict, fine=fine, ends_s=ends_s))
@@ -310,7 +310,7 @@ def _contradictions(runs: Sequence[Run], known: Known) -> Iterator[Finding]:
 
 
 def _logged(run: Run, name: str) -> Value | None:
-    """What the log says of a setting, in words or by the numbers of its evaluations."""
+    """What the log says about a setting, directly or through the numbers of its evaluations."""
     if name in run.settings and run.settings[name].origin is Origin.LOG:
         return run.settings[name].value
     if name == "eval_interval" and len(run.evaluations) > 2:
@@ -324,7 +324,7 @@ def _as_typed(value: Value) -> Value:
 
 @cache
 def _graphics_card_here() -> tuple[Gpu, str] | None:
-    """A log is watched on a laptop too: that its processor was measured does not mean that the run is there."""
+    """The graphics card of this machine, never its processor: a calibrated laptop may watch a run elsewhere."""
     from stepwatch.gpus.this_machine import card_of_this_machine
 
     try:
@@ -338,7 +338,7 @@ def _graphics_card_here() -> tuple[Gpu, str] | None:
 
 
 def compare(before: ExplainRequest, after: ExplainRequest, fail_over: str | None = None) -> Comparison:
-    """Whether the second run is slower than the first, by how much and why; of several in a log the longest."""
+    """Whether the second run is slower than the first, by how much and why; takes the longest run of each log."""
     from stepwatch.analysis.comparison import SIDES, limit_of
     from stepwatch.analysis.comparison import compare as compare_runs
 
@@ -353,7 +353,7 @@ def compare(before: ExplainRequest, after: ExplainRequest, fail_over: str | None
                 report = explain(asked)
             except (NothingRead, ConfigGiven):
                 raise
-            except NoIterations as error:  # of two logs it must be said which
+            except NoIterations as error:  # it must be said which of the two logs
                 what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})
                 named = NoIterations(what, error.remedy, about=field)
                 named.notices = error.notices
@@ -386,11 +386,11 @@ def compare(before: ExplainRequest, after: ExplainRequest, fail_over: str | None
 
 
 MOST_EXCERPTS = 40
-"""Of each run: the slowest iterations, the first one and the last; at five lines each 40 kB at most."""
+"""Per run: the slowest iterations, the first and the last one; with five lines each, 40 kB at most."""
 
 
 def excerpts_of(a: Analysis, source: Source | None) -> Excerpts:
-    """By rows; the last row has the lines of what ended the run, where the log shows it. No other line is kept."""
+    """Log lines by row; the last row includes the lines of what ended the run, if known. No other lines are kept."""
     iterations = a.run.iterations
     if source is None or not len(iterations):
         return {}

@@ -25,7 +25,7 @@ ON_WINDOWS = sys.platform == "win32"
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRequest:
-    """Of a config, or of nanoGPT's defaults where there is none."""
+    """An estimate for a config, or for nanoGPT's defaults if there is none."""
 
     config: str | Source | None = None
     """A config, or a log whose header has the settings."""
@@ -37,12 +37,12 @@ class EstimateRequest:
     link: str | None = None
     claim: str | None = None
     vocabulary: Callable[[str], int | None] | None = None
-    """The size of a dataset's vocabulary, where its data are on this machine."""
+    """Returns the size of a dataset's vocabulary, if its data is on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdviseRequest(EstimateRequest):
-    """Of a log, else of a config before its run; with neither, a config is recommended."""
+    """Advice on a log, else on a config before its run; with neither, a config is recommended."""
 
     log: str | Source | None = None
     run: int | None = None

@@ -1,4 +1,4 @@
-"""What is sampled of the machine during a run, and the names of the files that it is kept in."""
+"""What is sampled about the machine during a run, and the names of the files that it is kept in."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ SCHEMA = "stepwatch.samples/1"
 LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.csv"
 PARQUET_FILE = "samples.parquet"
 RUN_FILES = (LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE, PARQUET_FILE)
-"""In a directory that `stepwatch run` has made."""
+"""The files in a directory made by `stepwatch run`."""
 BESIDE = ".samples.csv"
-"""Behind the name of any other log: `run.samples.csv` of `run.jsonl`."""
+"""The end of the samples' name for any other log: `run.samples.csv` for `run.jsonl`."""
 
 MACHINE: Mapping[str, str] = {
     "cpu": "share of all processors that are busy",
@@ -60,7 +60,7 @@ CARD: Mapping[str, str] = {
 
 
 def slowed_by(reasons: int) -> tuple[bool, bool]:
-    """Whether heat and whether power lowers a clock, from the bits of NVIDIA's nvmlClocksEventReason."""
+    """Whether heat and whether a power limit lowers a clock, from the bits of NVIDIA's nvmlClocksEventReason."""
     heat = 0x08 | 0x20 | 0x40  # slowdown by hardware, by software for heat, by hardware for heat
     power = 0x04 | 0x80  # power cap and power brake
     return bool(reasons & heat), bool(reasons & power)

@@ -10,7 +10,7 @@ from stepwatch.run import Floats, Ints
 
 
 class Card(NamedTuple):
-    """One graphics card, a value for each sample; unknown is nan, a column that was never seen is absent."""
+    """One graphics card, with one value per sample, nan if unknown; columns that were never seen are absent."""
 
     number: int
     name: str
@@ -22,15 +22,15 @@ class Samples:
     """Figures of the machine at rising times."""
 
     at_s: Floats
-    """Seconds since 1970; since the first sample where the file has no clock."""
+    """Seconds since 1970, or since the first sample if the file has no clock."""
     machine: Mapping[str, Floats] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     has_clock: bool = True
     arrivals: tuple[Floats, Ints] | None = None
-    """When lines of the log came, and how many there were by then; only of a run that we started."""
+    """When lines of the log came, and how many there were by then; only for runs that we started."""
     source: str = ""
     outside: tuple[str, ...] = ()
-    """Columns of the values that no machine can have: these are unknown."""
+    """Columns with values that no machine can have: these values count as unknown."""
 
     def __len__(self) -> int:
         return len(self.at_s)

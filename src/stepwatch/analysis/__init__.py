@@ -52,24 +52,24 @@ class Analysis:
     throughput: Throughput
     forecast: Forecast
     workload: Workload | None = None
-    """What the run computes, where the log says enough."""
+    """What the run computes, if the log says enough."""
     expected: Estimate | None = None
     """What the estimator expects of this run on this card."""
     ranks: Ranks | None = None
-    """The processes of the run beside each other, where several left a record."""
+    """The processes of the run side by side, if several left a record."""
     machine: MachineUse | None = None
-    """What the machine did, where it was sampled."""
+    """What the machine did, if it was sampled."""
     bill: Bill | None = None
-    """What it cost, where energy was sampled or a price is given."""
+    """What the run cost, if energy was sampled or a price is given."""
     findings: tuple[Finding, ...] = ()
 
     def noticed(self, *codes: str) -> tuple[str, ...]:
-        """Those of the findings that are there."""
+        """Those of the codes that have a finding."""
         return tuple(finding.code for finding in self.findings if finding.code in codes)
 
     @property
     def step_spread_s(self) -> tuple[float, float] | None:
-        """Nine of ten normal iterations take between these; None where they are too few to say."""
+        """The range of nine in ten normal iterations; None if there are too few."""
         times = chosen(self.run.iterations.time_s, self.phases.normal)
         if len(times) < findings.LEAST_SPREAD_ROWS or self.run.timing is Timing.SPANS_RUN:
             return None
@@ -77,17 +77,17 @@ class Analysis:
 
     @property
     def shows_parts(self) -> bool:
-        """Whether the log shows how much of the time is no training step.
+        """Whether the log shows how much of the time was not spent on training steps.
 
-        It does where what evaluations or checkpoints take is known, and where it would have a line for each of them: a
-        mean with all of them in it hides them.
+        It does if the cost of evaluations or checkpoints is known, or if each of them would have a line. A mean over
+        the whole run, which includes them, hides them.
         """
         of_all, parts = self.run.timing is Timing.SPANS_RUN and bool(self.run.holds), ("eval", "checkpoint")
         return not of_all and (any(map(self.costs.priced, parts)) or all(map(self._without, parts)))
 
     @property
     def parts_s(self) -> dict[str, float | None]:
-        """Where the time went; None where evaluations or checkpoints may have taken some that nothing shows."""
+        """Where the time went; None for evaluations or checkpoints that may have taken time without showing it."""
         parts = ("eval", "checkpoint")
         hidden = [part for part in parts if not self.costs.priced(part) and not self._without(part)]
         return {part: None if part in hidden and not took else took for part, took in self.goodput.parts_s.items()}
@@ -99,13 +99,13 @@ class Analysis:
 
     @property
     def data_share(self) -> float | None:
-        """Of the steps, how much they wait for their data."""
+        """The share of the steps' time in which they wait for data."""
         steps_s = self.goodput.steps_s
         return self.goodput.parts_s[DATA] / steps_s if self.costs.data_s is not None and steps_s > 0 else None
 
     @property
     def late_s(self) -> float:
-        """Of the waiting, what made steps stall: no part of what is called stalls."""
+        """The waiting that made steps stall; it is not counted under stalls."""
         if self.costs.data_s is None:
             return 0.0
         rows = np.flatnonzero(self.phases.of(Phase.STALL))
@@ -116,9 +116,9 @@ class Analysis:
 def analyse(
     run: Run, gpu: Gpu | None = None, gpu_origin: str | None = None, samples: Samples | None = None
 ) -> Analysis:
-    """Explains a run; `gpu` is the card it ran on, where it is known, `samples` those of its machine.
+    """Explains a run; `gpu` is the card it ran on, if known, and `samples` are those of its machine.
 
-    Raises NoIterations where there is none and not even an expectation.
+    Raises NoIterations if there are none and not even an expectation is possible.
     """
     workload = workload_of(run, gpu) if gpu is not None else None
     expected = find_expected(workload, gpu) if workload is not None and gpu is not None else None

@@ -111,3 +111,8 @@ class Log:
         if self._bar is not None:
             self._bar[0].stop()
             self._bar = None
+        if self._lost:
+            try:
+                sys.stdout.flush()
+            except OSError:  # what is left of the log is no reason to end with an error
+                sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end

@@ -22,8 +22,8 @@ times of one include evaluations, those of another do not. The table and the nam
 readers.
 
 For any other format give an example line: `stepwatch explain LOG --like "it 12 | 0.34 s"` reads all lines of that
-shape; see [explain](explain.md#an-unknown-format). Directories work too: `stepwatch explain runs/` lists the runs in it,
-and `--run N` explains one.
+shape; see [explain](explain.md#an-unknown-format). Directories work too: `stepwatch explain runs/` lists the runs in
+it, and `--run N` explains one.
 
 | format | a time is | it includes |
 |---|---|---|

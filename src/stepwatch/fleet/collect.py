@@ -1,4 +1,4 @@
-"""From logs to a store: what is new or has changed is read, by processes of this machine or by a cluster of Dask."""
+"""Fills a store from logs: new and changed logs are read, by processes on this machine or by a Dask cluster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from stepwatch.messages import Message
 from stepwatch.platforms import allowed_processors
 
 MOST_PENDING = 5_000
-"""Logs whose rows wait for their bucket to be complete: a bucket of millions is written in pieces."""
+"""How many logs' rows may wait for their bucket to be complete: a bucket of millions is written in pieces."""
 BATCH = 16
-"""Logs that a worker of Dask reads at a time: few enough to be lost, enough that its scheduler does not matter."""
+"""Logs that a Dask worker reads at a time: few enough to lose, enough that its scheduler does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Collected(NamedTuple):
 
 
 def collect(request: CollectRequest, report: Callable[[CollectProgress], None] = lambda progress: None) -> Collected:
-    """Raises InputError where a place or the store cannot be reached."""
+    """Raises InputError if a place or the store cannot be reached."""
     began_s = time.monotonic()
     logs = find_logs(request.places)
     store = Store(request.into, create=True)
@@ -115,7 +115,7 @@ def collect(request: CollectRequest, report: Callable[[CollectProgress], None] =
 
 
 def read_log(log: FileGroup, request: CollectRequest, reader: ReaderProcess) -> Rows:
-    """The rows of a log, wherever it lies; never raises because of the log."""
+    """The rows of a log, wherever its files are; never raises because of the log."""
     try:
         with at_hand(log, limit=request.max_size) as paths:
             places = tuple(file.path for file in log.files) if log.kind == "files" else (log.name,)
@@ -130,7 +130,7 @@ def read_log(log: FileGroup, request: CollectRequest, reader: ReaderProcess) -> 
 
 
 def _of_archive(archive: LogTask, reader: ReaderProcess) -> Rows:
-    """Reads each log in it; all their rows are the archive's."""
+    """Reads each log in the archive; all their rows belong to the archive."""
     (place,) = archive.paths
     whole: Rows = {"sources": [{"log": archive.name, "outcome": "no log", "runs": 0, "processor_s": 0.0}]}
     (source,) = whole["sources"]
@@ -159,7 +159,7 @@ def _of_archive(archive: LogTask, reader: ReaderProcess) -> Rows:
 
 
 def _by_processes(logs: Sequence[FileGroup], request: CollectRequest) -> Iterator[tuple[FileGroup, Rows]]:
-    """As many as there are processors; each is fed and watched by a thread."""
+    """Reads with one process per processor; each is fed and watched by a thread."""
     count = min(request.workers or allowed_processors(), len(logs))
     idle: queue.SimpleQueue[ReaderProcess] = queue.SimpleQueue()
     for _ in range(count):
@@ -187,7 +187,7 @@ _own = threading.local()
 
 
 def read_batch(logs: Sequence[FileGroup], request: CollectRequest) -> list[Rows]:
-    """In a worker of Dask, each of whose threads keeps a process that reads."""
+    """Runs in a Dask worker; each of its threads keeps a process that reads."""
     limits = request.time_limit, request.memory_limit
     if getattr(_own, "limits", None) != limits:
         _own.reader, _own.limits = ReaderProcess(time_s=limits[0], memory_bytes=limits[1]), limits
@@ -195,7 +195,7 @@ def read_batch(logs: Sequence[FileGroup], request: CollectRequest) -> list[Rows]
 
 
 def _by_cluster(logs: Sequence[FileGroup], request: CollectRequest) -> Iterator[tuple[FileGroup, Rows]]:
-    """A worker that dies costs nothing: its batch is read by another, and again log by log where that fails too."""
+    """A dead worker costs nothing: another one reads its batch, or each log by itself if that fails too."""
     from distributed import Client, as_completed
 
     address = str(request.scheduler)

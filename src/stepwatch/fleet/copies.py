@@ -1,4 +1,4 @@
-"""The files of a log on this machine: as they are, fetched, or taken out of an archive."""
+"""Makes the files of a log available on this machine: as they are, fetched, or taken out of an archive."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stepwatch.sources.contents import too_large
 
 
 class Unreachable(OSError):
-    """A file could not be fetched: that is not the log's fault, and may be otherwise next time."""
+    """A file could not be fetched: that is not the log's fault, and may work next time."""
 
 
 @contextmanager
 def at_hand(log: FileGroup, *, limit: int) -> Iterator[tuple[str, ...]]:
-    """The paths of its files here; of a directory or an archive the one path."""
+    """The local paths of its files; a single path for a directory or an archive."""
     if log.size > limit:
         raise too_large(limit)
     local = not any("://" in file.path for file in log.files)
@@ -49,7 +49,7 @@ def _fetched(file: File, above: str, place: str) -> str:
     def get() -> None:
         fs, remote = url_to_fs(file.path)
         fs.get_file(remote, path)
-        if os.path.getsize(path) < file.size:  # the connection was closed in the middle
+        if os.path.getsize(path) < file.size:  # the connection was closed too early
             raise OSError("incomplete")
 
     try:
@@ -62,7 +62,7 @@ def _fetched(file: File, above: str, place: str) -> str:
 
 
 def _unpack(path: str, place: str, limit: int) -> None:
-    """Raises TooLarge before anything is written that would go beyond the limit."""
+    """Raises TooLarge before writing more than the limit."""
     os.makedirs(place, exist_ok=True)
     try:
         if zipfile.is_zipfile(path):

@@ -1,6 +1,6 @@
-"""Which machine, versions and project a log is from: what its first lines, files beside it and its path say.
+"""Which machine, versions and project a log is from, by its first lines, the files next to it and its path.
 
-Reports never name a host; a store is kept by those whose machines these are.
+Reports never name a host; a store may, because the machines belong to those who keep it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stepwatch.sources.contents import head_of
 from stepwatch.sources.directories import RECORD
 
 _VERSION = r"(\d+\.\d+(?:[\w.+-]*\w)?)"
-# What a line says, behind the words of which one must be in the text: looking for these is quicker.
+# For each fact, words of which the text must contain one (faster to look for), and the pattern of a line.
 _SAID = {
     "node": (
         (b"host", b"node"),
@@ -44,7 +44,7 @@ _NODE_IN_PATH = Pattern(r"(?i)(?:node|host)[-_]?\w*\d\w*(?:[.-][\w.-]+)?")
 
 
 def identity_of(paths: list[str], name: str) -> dict[str, str | None]:
-    """Of the log with these files, at hand; `name` is where it was found."""
+    """The identity of the log with these local files; `name` is where it was found."""
     found: dict[str, str | None] = dict.fromkeys(("project", *_SAID))
     for path in paths:
         said: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def identity_of(paths: list[str], name: str) -> dict[str, str | None]:
 
 
 def first_stamp_s(path: str) -> float | None:
-    """The clock in front of the first line of a text, where there is one."""
+    """The timestamp of the first line of a text, if it has one."""
     with suppress(OSError, StepwatchError):
         line = head_of(path, 1 << 10).partition(b"\n")[0].decode("utf-8", "replace")
         return stamp_of(strip_prefix(line)[1])
@@ -77,9 +77,9 @@ def first_stamp_s(path: str) -> float | None:
 
 
 def _of_text(head: bytes) -> dict[str, str]:
-    """By the first line that says it."""
+    """Each fact from the first line that states it."""
     lower = head.lower() + b"\n"
-    kinds = b"\n".join({*lower.translate(None, b"0123456789").split(b"\n")})  # most lines differ in their digits alone
+    kinds = b"\n".join({*lower.translate(None, b"0123456789").split(b"\n")})  # most lines only differ in their digits
     said: dict[str, str] = {}
     for key, (words, pattern) in _SAID.items():
         at = 0 if any(word in kinds for word in words) else len(lower)
@@ -92,7 +92,7 @@ def _of_text(head: bytes) -> dict[str, str]:
 
 
 def _of_object(known: dict[str, Any]) -> dict[str, Any]:
-    """environment.json of `stepwatch run`, the first line of a record, or W&B's metadata."""
+    """Facts from environment.json of `stepwatch run`, the first line of a record, or W&B's metadata."""
     versions = known.get("versions") or {}
     card = known.get("card") or {}
     commit = known.get("commit") or (known.get("git") or {}).get("commit")

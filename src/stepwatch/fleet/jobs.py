@@ -15,7 +15,7 @@ COLUMNS = (
     *("iterations", "done", "resumed", "started_at", "first_step_at", "ended_at", "times_from", "wall_s"),
     *("parts_step_s", "step_s_mid", "world_size", "fault"),
 )
-"""What a run must show."""
+"""The columns that a run must have."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class _Chain:
     gap_s: float | None = 0.0
 
     def takes(self, run: Run) -> bool:
-        """Whether the run goes on where this chain was: not after its end, not before its time, not from elsewhere."""
+        """Whether the run continues this chain, which has not finished, by its start time and its first iteration."""
         last = self.runs[-1]
         if last["done"] or run["first_iteration"] is None:
             return False
@@ -37,7 +37,7 @@ class _Chain:
         begin, step = run["first_iteration"], max(run["log_interval"] or 1, 1)
         if begin > self.reached + step:
             return False
-        # From the beginning again: another job of a sweep, but in the same log, or where the one before crashed.
+        # From the beginning: another job of a sweep, unless it is in the same log or the previous run crashed.
         return begin > step or run["source"] == last["source"] or (by_clock and last["fault"] is not None)
 
     def add(self, run: Run) -> None:
@@ -76,7 +76,7 @@ class _Chain:
 
 
 def find_jobs(runs: Iterable[Run]) -> list[Job]:
-    """Of runs with COLUMNS; times are seconds since 1970."""
+    """The jobs in runs with these COLUMNS; times are seconds since 1970."""
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault((run["directory"], run["work"], run["max_iters"]), []).append(run)
@@ -88,7 +88,7 @@ def find_jobs(runs: Iterable[Run]) -> list[Job]:
             group, key=lambda run: (run["started_at"] if clocked else 0.0, run["source"], run["run_index"])
         ):
             taken = [chain for chain in chains if chain.takes(run)]
-            # The one whose log it is, else the one that came nearest to where it begins.
+            # The chain with the same log, else the one with the most runs.
             nearest = max(
                 taken, key=lambda chain: (chain.runs[-1]["source"] == run["source"], len(chain.runs)), default=None
             )

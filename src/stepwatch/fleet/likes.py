@@ -20,23 +20,23 @@ Run = Mapping[str, Any]
 Floats = np.ndarray
 
 LEAST_LIKE = 8  # runs of the same work: fewer do not show what is usual
-LEAST_RUNS = 3  # of a node or a card, and nodes or cards beside each other
+LEAST_RUNS = 3  # per node or card, and number of nodes or cards to compare
 LEAST_SLOWER = 0.03  # less is not worth a ticket
-SINGLE_SLOWER = 0.10  # one run alone
-FAR = 4.0  # standard deviations: of a hundred nodes of a healthy fleet none in three hundred is that far
-FAR_ALONE = 6.0  # one run of ten thousand, whose times are not quite normal
-MOST_BESIDE = 0.25  # of runs on the other side of what is said of them: with more, two speeds go on side by side
-CHANGE_CHANCE = 1e-3  # that as much comes about in a fleet that did not change
+SINGLE_SLOWER = 0.10  # for a single run
+FAR = 4.0  # standard deviations: one in 300 healthy fleets of a hundred nodes has a node that far off
+FAR_ALONE = 6.0  # for one run of ten thousand, whose times are not quite normally distributed
+MOST_BESIDE = 0.25  # share of runs that may contradict a finding: if more do, there are two speeds side by side
+CHANGE_CHANCE = 1e-3  # the probability of as large a change in a fleet that did not change
 _SHOWN = ("work", "node", "gpu_index", "started_at", "step_s_mid", "wall_s", "world_size", "source")
 _CANDIDATES = tuple(name for name in (*VERSIONS, *SETTINGS) if name != "max_iters")
 COLUMNS = (*_SHOWN, *_CANDIDATES)
-"""What a run must show."""
+"""The columns that a run must have."""
 
 
 def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
-    """Cards, nodes, what began on a day, and single runs: each without those that are explained already."""
+    """Slow cards, slow nodes, what began on a day, and single runs; each without runs that are already explained."""
     like = _with_like(runs)
-    change = _change(like)  # else each node would be as slow as it was busy before and after
+    change = _change(like)  # else a node would look slow if it was mostly busy after the change
     level = _levelled(like, change)
     slow_cards = list(_outliers(level, _card, "card"))
     slow = {suspect.name for suspect in slow_cards}
@@ -44,7 +44,7 @@ def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
     for run, _ in level:
         if (card := _card(run)) is not None:
             cards_on.setdefault(_node(run), set()).add(card)
-    whole = {node for node, there in cards_on.items() if len(there) > 1 and there <= slow}  # the node, not its cards
+    whole = {node for node, there in cards_on.items() if len(there) > 1 and there <= slow}  # not only its cards
     places = [suspect for suspect in slow_cards if suspect.name.rpartition(":")[0] not in whole]
     named = {suspect.name for suspect in places}
     places += _outliers([pair for pair in level if _card(pair[0]) not in named], _node, "node")
@@ -61,11 +61,11 @@ def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
 
 
 Pairs = Sequence[tuple[Run, float]]
-"""Runs with how far their step is from that of their like, as a logarithm."""
+"""Runs with the ratio of their step to the median of comparable runs, as a logarithm."""
 
 
 def _grouped(pairs: Pairs, key_of: Callable[[Run], str | None]) -> dict[str, list[tuple[Run, float]]]:
-    """Those with a key, by it."""
+    """The pairs that have a key, grouped by it."""
     groups: dict[str, list[tuple[Run, float]]] = {}
     for run, value in pairs:
         if key := key_of(run):
@@ -88,25 +88,25 @@ def _centred_by_work(pairs: Pairs) -> Pairs:
 
 
 class _Change(NamedTuple):
-    """The moment from which on steps are slower."""
+    """The moment since when steps are slower."""
 
     at_s: float
     shift: float
-    """As a logarithm."""
+    """By how much, as a logarithm."""
 
     def is_after(self, run: Run) -> bool:
         return run["started_at"] is not None and run["started_at"] >= self.at_s
 
 
 def _levelled(like: Pairs, change: _Change | None) -> Pairs:
-    """As if there had been no change."""
+    """The runs without the effect of the change."""
     if change is None:
         return like
     return _centred_by_work([(run, residual - change.shift * change.is_after(run)) for run, residual in like])
 
 
 def _sigma(values: Floats) -> float:
-    """As of a normal distribution, whatever a few of them are."""
+    """The standard deviation of a normal distribution; a few outliers do not matter."""
     return max(spread(values), 1e-4)
 
 
@@ -134,8 +134,8 @@ def _outliers(like: Pairs, place_of: Callable[[Run], str | None], kind: str) -> 
         slower = math.exp(shift) - 1
         if slower < LEAST_SLOWER or shift <= FAR * doubt:
             continue
-        # The test of Mann and Whitney, as far as so few runs can show it: where runs have several speeds by choice, as
-        # in a sweep, the median of some is one of these by chance.
+        # The Mann-Whitney test, as far as few runs can pass it: if runs have several speeds by choice, as in a sweep,
+        # the median of a few of them is one of these speeds by chance.
         own = residuals[place]
         rest = np.concatenate([values for other, values in residuals.items() if other != place])
         pairs, ranks = len(own) * len(rest), np.concatenate((own, rest)).argsort().argsort()[: len(own)]
@@ -150,14 +150,14 @@ def _outliers(like: Pairs, place_of: Callable[[Run], str | None], kind: str) -> 
 
 
 def _change(like: Pairs) -> _Change | None:
-    """By Pettitt's test for a change at an unknown time; then where two levels fit best."""
+    """Finds a change at an unknown time by Pettitt's test, then the moment where two levels fit best."""
     dated = sorted((pair for pair in like if pair[0]["started_at"] is not None), key=lambda pair: pair[0]["started_at"])
     count = len(dated)
     if count < 2 * LEAST_LIKE:
         return None
     found: _Change | None = None
     for _ in range(3):
-        # The median of each kind of work may be from before or after the change: the other runs are moved to its level.
+        # The median of a kind of work may be from before or after the change: move the other runs to its level.
         level = [found.shift * found.is_after(run) if found is not None else 0.0 for run, _ in dated]
         even = _centred_by_work([(run, residual - own) for (run, residual), own in zip(dated, level, strict=True)])
         residuals = np.array([residual + own for (_, residual), own in zip(even, level, strict=True)])
@@ -170,7 +170,7 @@ def _change(like: Pairs) -> _Change | None:
 
 
 def _is_regression(dated: Pairs, change: _Change) -> bool:
-    """Not a sweep, whose runs are slow by choice: a level for most kinds of work, that stays and is the only one."""
+    """Tells a regression from a sweep, whose runs are slow by choice: it affects most works, lasts, and is single."""
     works: dict[str, tuple[list[float], list[float]]] = {}
     for run, residual in dated:
         works.setdefault(run["work"], ([], []))[change.is_after(run)].append(residual)
@@ -195,13 +195,13 @@ def _is_regression(dated: Pairs, change: _Change) -> bool:
 
 
 def _split(residuals: Floats) -> tuple[int, float]:
-    """Where the second level begins, and how probable it is without a change."""
+    """Where the second level begins, and the probability of as much without a change."""
     count = len(residuals)
     ranks, seen = residuals.argsort().argsort() + 1.0, np.arange(1, count + 1)
     sums = 2 * np.cumsum(ranks) - seen * (count + 1)
     chance = 2 * math.exp(-6 * float(np.abs(sums).max()) ** 2 / (count**3 + count**2))
     reach = np.array([-FAR, FAR]) * _sigma(residuals)
-    clipped = np.clip(residuals, *(np.median(residuals) + reach))  # single runs do not decide
+    clipped = np.clip(residuals, *(np.median(residuals) + reach))  # so that single runs do not decide
     total, sums, left = clipped.sum(), np.cumsum(clipped)[:-1], seen[:-1]
     gain = sums**2 / left + (total - sums) ** 2 / (count - left)
     gain[: LEAST_RUNS - 1] = gain[count - LEAST_RUNS :] = -np.inf
@@ -232,7 +232,7 @@ def _suspect(kind: str, name: str, slower: float, runs: Sequence[Run], like: Seq
 
 
 def _changes(runs: Sequence[Run], others: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
-    """Columns in which nearly all of these have a value that nearly none of the others has."""
+    """Columns in which nearly all `runs` have a value that nearly none of the others has."""
     for column in _CANDIDATES:
         mine = Counter(run[column] for run in runs if run[column] is not None)
         theirs = Counter(run[column] for run in others if run[column] is not None)

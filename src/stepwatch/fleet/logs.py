@@ -1,6 +1,6 @@
-"""Where logs are: every file below directories, globs and buckets, joined into logs by their names alone.
+"""Finds logs: all files below directories, globs and buckets, grouped into logs by their names alone.
 
-Files are not opened here: a listing must not open ten thousand files.
+No file is opened here: a listing must not open ten thousand files.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from stepwatch.sources.directories import BESIDE, EVENTS, OUTPUT, PARTS, RANK
 T = TypeVar("T")
 
 WAITS_S = (0.2, 0.8, 3.2)
-"""Before the second, third and fourth attempt."""
+"""Waits before the second, third and fourth attempt."""
 FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, ImportError, ValueError, TypeError)
-"""Not tried again."""
+"""Errors after which there is no further attempt."""
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 ENVIRONMENT_FILE = "environment.json"
 MOST_PIECES = 100
-"""Of a rotated log. More files with the same name before a number are logs of their own."""
+"""The most pieces of a rotated log. If more files share a name before a number, each is a separate log."""
 _DATABASES = (".db", ".sqlite")  # of trackio and MLflow
-# How file systems call what changes with a file, and when it was written.
+# How file systems name the time of writing, and a tag that changes with the file.
 _TIMES = ("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
 _TAGS = ("ETag", "etag", "md5Hash", "blob_id", "sha256", *_TIMES[:-1])
 
@@ -69,7 +69,7 @@ class FileGroup(NamedTuple):
 
 
 def find_logs(places: Iterable[str]) -> list[FileGroup]:
-    """Each log once, in the order of their names; raises InputError where a place is not there."""
+    """Each log once, sorted by name; raises InputError if a place does not exist."""
     found: dict[str, FileGroup] = {}
     for place in places:
         for log in logs_among(files_at(place)):
@@ -81,7 +81,7 @@ def find_logs(places: Iterable[str]) -> list[FileGroup]:
 
 
 def files_at(place: str) -> list[File]:
-    """Below a directory, matching a glob, or the one file."""
+    """The files below a directory, the files that match a glob, or the single file."""
     local = "://" not in place and "::" not in place
     if local and os.path.isdir(place):
         return list(_below(os.path.abspath(place)))
@@ -101,7 +101,7 @@ def files_at(place: str) -> list[File]:
 
 
 def _below(top: str) -> Iterator[File]:
-    """Links to directories and hidden names are left alone; what may not be entered is passed over."""
+    """The files below a directory, without hidden ones; ignores links to directories and what may not be entered."""
     try:
         entries = sorted(os.scandir(top), key=lambda entry: entry.name)
     except OSError:
@@ -116,7 +116,7 @@ def _below(top: str) -> Iterator[File]:
             if entry.is_file():
                 state = entry.stat()
                 yield File(entry.path, state.st_size, str(state.st_mtime), state.st_mtime)
-        except OSError:  # a link that leads nowhere
+        except OSError:  # a broken link
             continue
 
 
@@ -131,13 +131,13 @@ def _listed(place: str) -> list[File]:
         listed = fs.find(path, detail=True)
     if not listed:
         raise FileNotFoundError(f"nothing is there: {place}")
-    # Names come without protocol and host: with those of the place they are addresses again.
+    # Names come without protocol and host: add those of the place to get addresses again.
     before = place.rstrip("/").removesuffix(path.rstrip("/"))
     files = []
     for name, info in listed.items():
         if any(part.startswith((".", "__pycache__")) for part in name.removeprefix(path).split("/")):
             continue
-        if not any(info.get(key) for key in _TAGS):  # a list of a web server has the names alone
+        if not any(info.get(key) for key in _TAGS):  # the listing of a web server only has names
             info = fs.info(name)
         tag = next((str(info[key]) for key in _TAGS if info.get(key)), "")
         files.append(File(before + name, int(info.get("size") or 0), tag, _seconds(info)))
@@ -158,7 +158,7 @@ def _seconds(info: Mapping[str, Any]) -> float | None:
 
 
 def logs_among(files: Iterable[File]) -> Iterator[FileGroup]:
-    """By the same rules as a directory that `explain` reads, but by names alone."""
+    """Groups files into logs by the same rules as `explain` in a directory, but only by their names."""
     places: dict[str, dict[str, File]] = {}
     for file in files:
         place, _, name = file.path.replace(os.sep, "/").rpartition("/")
@@ -194,8 +194,8 @@ def logs_among(files: Iterable[File]) -> Iterator[FileGroup]:
         yield FileGroup(place, tuple(found), "directory")
 
 
-# Without checkpoints, media and other files beside the figures of a run: by the first part of the place in it and the
-# name.
+# Which files of a run are read (no checkpoints, media and so on), by the first part of the path inside the run and
+# the file name.
 _BELONGS: Mapping[str, Callable[[str, str], bool]] = {
     "recorded": lambda inner, name: not inner and name in (*RUN_FILES, ENVIRONMENT_FILE),
     "wandb": lambda inner, name: name in (OUTPUT, *BESIDE) or name.endswith(".wandb"),
@@ -205,7 +205,7 @@ _BELONGS: Mapping[str, Callable[[str, str], bool]] = {
 
 
 def _loose(place: str, names: Mapping[str, File]) -> Iterator[FileGroup]:
-    """The logs in a directory that is not itself one: pieces, samples and ranks with the log they belong to."""
+    """The logs in a directory that is not a log itself; pieces, samples and ranks go with their log."""
     plain: dict[str, File] = {}
     for name, file in names.items():
         if name.startswith(".") or name == ENVIRONMENT_FILE:
@@ -240,7 +240,7 @@ def _loose(place: str, names: Mapping[str, File]) -> Iterator[FileGroup]:
 
 
 def retried(attempt: Callable[[], T]) -> T:
-    """What the attempt returns; raises what it raised at last. Each file system has errors of its own."""
+    """Returns what the attempt returns; raises the last error. Each file system has errors of its own."""
     for wait_s in WAITS_S:
         try:
             return attempt()
@@ -252,7 +252,7 @@ def retried(attempt: Callable[[], T]) -> T:
 
 
 def reason_of(error: Exception) -> str:
-    """In one line."""
+    """The error in one line."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 

@@ -2,8 +2,8 @@
 
     python -m stepwatch.fleet.pages STORE LANGUAGE QUERY
 
-A process of its own, as every answer of the page is: QUERY is the query of the address as JSON, the HTML goes to
-standard output, what is wrong to standard error.
+A separate process, like every answer of the page: QUERY is the query of the address as JSON, the HTML goes to
+standard output, errors go to standard error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stepwatch.sources import LARGEST_EXPANSION_BYTES
 from stepwatch.verdict import Status
 
 MOST_RUNS = 1000
-"""The newest; a condition finds the others."""
+"""The newest runs are shown; a condition finds the others."""
 
 
 def page(store: str, language: str, query: dict[str, str]) -> str:
@@ -70,7 +70,7 @@ def _table(asked: FleetRequest) -> doc.Table:
 
 
 def _run(store: str, language: str, source: str, index: int) -> str:
-    """Only what the store names is read."""
+    """The report of one run; only reads what the store names."""
     names = Store(store).table("runs", ("source", "log")).to_pylist()
     log = next((row["log"] for row in names if row["source"] == source), None)
     if log is None:

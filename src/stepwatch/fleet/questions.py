@@ -1,4 +1,4 @@
-"""What is asked of a store, through DuckDB: one value with the answers."""
+"""The queries on a store, through DuckDB: all answers in one value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepwatch.units import DAY_S, HOUR_S, Interval
 from stepwatch.verdict import Status
 
 GROUPS = {"card": "gpu"}
-"""What people call a column."""
+"""Common names of columns."""
 PARTS = ("step", "data", "eval", "checkpoint", "compile", "start", "stall", "unexplained")
 _WEEK = "strftime(date_trunc('week', started_at), '%Y-%m-%d')"
 _SINCE = Pattern(r"(\d+(?:\.\d+)?)\s*([hdw])")
@@ -38,7 +38,7 @@ class FleetRequest:
 
 
 def ask(request: FleetRequest) -> FleetReport:
-    """Raises InputError where there is no store or no run in it, UsageError where a restriction is not valid."""
+    """Raises InputError if there is no store or no run in it, UsageError if a restriction is not valid."""
     with restricted(request) as database:
         (runs, logs, hours, first, last), *_ = database.sql(
             f"select count(*), count(distinct log), coalesce(sum({_HOURS}), 0), min(epoch(started_at)),"
@@ -81,7 +81,7 @@ def ask(request: FleetRequest) -> FleetReport:
 
 
 def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
-    """The tables in memory, as they are asked about; nothing outside can be reached from there."""
+    """The tables in memory, restricted as requested; queries cannot reach anything outside."""
     database = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
     database.sql("set TimeZone = 'UTC'")
     database.sql("set enable_progress_bar = false")
@@ -162,7 +162,7 @@ def _groups(database: duckdb.DuckDBPyConnection, by: Sequence[str]) -> list[Grou
 
 
 def _scaling(database: duckdb.DuckDBPyConnection) -> list[Scale]:
-    """Of the same model on the same card, with one number of cards and another."""
+    """Compares the same model on the same card with different numbers of cards."""
     query = """
         with alike as (
             select concat_ws('/', format, n_layer, n_head, n_embd, block_size, cast(n_params as bigint)) as work, gpu,
@@ -197,7 +197,7 @@ def _causes(database: duckdb.DuckDBPyConnection) -> list[Cause]:
 
 
 def _changes(database: duckdb.DuckDBPyConnection) -> list[Change]:
-    # A rule says what the whole run would save: here only the part that the log covers is counted.
+    # A rule states the saving of the whole run: only the part that the log covers is counted here.
     covered = f"least(coalesce(wall_s / nullif(total_s_mid, 0), 1), 1) * coalesce(world_size, 1) / {HOUR_S}"
     sums = ", ".join(f"sum(a.saves_s_{end} * {covered})" for end in ("low", "mid", "high"))
     query = f"""

@@ -1,6 +1,6 @@
-"""A process that reads logs, one after the other: a log that takes too long, or too much memory, costs only itself.
+"""A process that reads logs one after the other: a log that needs too much time or memory does not affect the others.
 
-The owner of the process kills it when a log takes too long. The same is done on this machine and in a worker of Dask,
+The owner of the process kills it when a log takes too long. This works the same on this machine and in a Dask worker,
 whose own process must outlive any log.
 """
 
@@ -20,9 +20,9 @@ from stepwatch.messages import Message
 from stepwatch.platforms import limit_memory
 
 ATTEMPTS = 3
-"""A process may die for reasons that are not its log's: Dask tries as often."""
+"""A process may die for reasons other than its log; Dask tries as often."""
 ATTEMPTS_KILLED = 20
-"""Its memory is limited, so no log ends its process by SIGKILL: something else did."""
+"""As its memory is limited, a process ended by SIGKILL was not ended because of its log."""
 
 
 class ReaderProcess:
@@ -42,7 +42,7 @@ class ReaderProcess:
             try:
                 _send(process.stdin, asked)
                 assert process.stdout is not None
-                rows: Rows = pickle.load(process.stdout)  # of our own process
+                rows: Rows = pickle.load(process.stdout)  # written by our own process
                 return rows
             except (OSError, EOFError, pickle.UnpicklingError):
                 if late.is_set():
@@ -59,9 +59,9 @@ class ReaderProcess:
         return failed(asked.name, "died", text)
 
     def _ready(self) -> subprocess.Popen[bytes]:
-        """A process that has loaded all it needs: one that dies before does not count against the log."""
+        """A process that is fully loaded; one that dies earlier does not count against the log."""
         failures = 0
-        for _ in range(200):  # killed as often at their start: something on this machine does not want them
+        for _ in range(200):  # all killed at their start: something on this machine does not want them
             if self._process is not None and self._process.poll() is None:
                 return self._process
             self.close()
@@ -101,7 +101,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that no library can write between the replies
     gc.freeze()  # what is loaded stays
-    gc.set_threshold(50_000)  # what a log leaves behind has few cycles: to look for them often takes 7 % of the time
+    gc.set_threshold(50_000)  # a log leaves few reference cycles; looking for them often takes 7 % of the time
     _send(replies, "ready")
     while True:
         try:
@@ -112,7 +112,7 @@ def main() -> None:
         rows = rows_of(asked)
         _send(replies, rows)
         if any(row["cause"] == "memory" for row in rows.get("failures", ())):
-            return  # what is left of the memory is in pieces: the next log deserves a new process
+            return  # the remaining memory is fragmented: the next log gets a new process
 
 
 if __name__ == "__main__":

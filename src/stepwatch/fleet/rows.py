@@ -47,18 +47,18 @@ _SAME_WORK = (
     *("tokens_per_iter", "n_params", "dtype"),
 )
 _THROUGHPUT = ("tokens_per_s", "effective_tokens_per_s", "achieved_flops", "peak_flops", "mfu", "reported_mfu")
-_EARLY = 0.1  # of the iterations
+_EARLY = 0.1  # share of the iterations
 
 
 class LogTask(NamedTuple):
-    """A log at hand, and what is wanted of it."""
+    """A log on this machine, and what to read from it."""
 
     name: str
     """Where it was found."""
     paths: tuple[str, ...]
-    """Its files on this machine; of a directory or an archive the one path."""
+    """Its files on this machine; a single path for a directory or an archive."""
     places: tuple[str, ...] = ()
-    """The same as they were found, where that is somewhere else."""
+    """Where the same files were found, if that is elsewhere."""
     gpu: str | None = None
     iterations: bool = False
     forecasts: bool = False
@@ -66,7 +66,7 @@ class LogTask(NamedTuple):
 
 
 def rows_of(asked: LogTask) -> Rows:
-    """Never raises on a log, whatever it holds: what cannot be read is a row of `failures`."""
+    """Never raises on any log: one that cannot be read becomes a row of `failures`."""
     began_s = time.process_time()
     rows: Rows = {"sources": [{"log": asked.name, "outcome": "runs", "runs": 0}]}
     try:
@@ -81,7 +81,7 @@ def rows_of(asked: LogTask) -> Rows:
         rows |= failed(asked.name, cause, error.what)
     except MemoryError:
         rows |= failed(asked.name, "memory", Message("reading it takes more memory than a process may have"))
-    except Exception as error:  # a mistake of ours must not cost the other logs
+    except Exception as error:  # a bug of ours must not cost the other logs
         facts = {"kind": type(error).__name__, "text": str(error)}
         what = Message("a bug in stepwatch: {kind:word}: {text:word}", facts)
         rows |= failed(asked.name, "unreadable", what)
@@ -104,7 +104,7 @@ def _tables_of(asked: LogTask) -> Rows:
     paths = tuple(path for path in asked.paths if not path.endswith(".samples.csv"))
     if not os.path.isdir(paths[0]):
         sniffs = sniffs_of(Wanted())
-        # Reading a smaller file costs no more than looking whether it is a log.
+        # Reading a smaller file costs no more than checking whether it is a log.
         if len(paths) > 1 or os.path.getsize(paths[0]) > 1 << 20:
             paths = tuple(path for path in paths if looks_like_log(path, sniffs))
         if len(paths) > 1 and head_of(paths[0], len(RECORD)) == RECORD:
@@ -123,7 +123,7 @@ def _tables_of(asked: LogTask) -> Rows:
     sampled = next(filter(None, map(samples_of_log, paths)), None)
     try:
         known = Known(gpu=asked.gpu, samples=sampled)
-    except StepwatchError as error:  # of the samples alone: the log can be read
+    except StepwatchError as error:  # only the samples failed: the log can be read
         known = Known(gpu=asked.gpu)
         tables |= {"failures": failed(asked.name, "unreadable", error.what)["failures"]}
     report = explain_runs(found.runs, known)
@@ -238,7 +238,7 @@ def _where(a: Analysis, identity: Mapping[str, str | None], name: str) -> dict[s
     values = [setting.value if (setting := a.run.settings.get(key)) is not None else None for key in _SAME_WORK]
     work = [*values[:-1], a.throughput.peak_dtype or values[-1]]
     if all(value is None for value in values[:-1]):
-        work.append(project)  # nothing shows the model: like are those of one project
+        work.append(project)  # nothing shows the model: compare the runs of a project
     card = a.throughput.gpu.name if a.throughput.gpu is not None else a.run.gpu_text
     key = [a.run.format, card, a.run.settings.count("world_size") or 1, *work]
     digest = hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
@@ -246,7 +246,7 @@ def _where(a: Analysis, identity: Mapping[str, str | None], name: str) -> dict[s
 
 
 def _times(run: Run, wall_s: float) -> dict[str, Any]:
-    """By the clock of the log or its recorder; else the file was written to at the end."""
+    """Start and end by the clock of the log or its recorder; else the last change of the file is taken for the end."""
     stamps = run.iterations.stamp_s
     dated = stamps[np.isfinite(stamps) & (stamps > _DATED_S)]
     first = float(dated[0]) if len(dated) else None
@@ -263,7 +263,7 @@ def _times(run: Run, wall_s: float) -> dict[str, Any]:
 
 
 def _early_forecast(known: Known, a: Analysis) -> dict[str, Any]:
-    """What would have been said at a tenth of a run that is over, and what was true."""
+    """The forecast after a tenth of a finished run, and what was true."""
     rows = a.run.iterations
     if not a.forecast.done or len(rows) < 2 / _EARLY:
         return {}

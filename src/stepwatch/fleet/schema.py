@@ -165,7 +165,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
 
 
 def as_json(what: Message) -> dict[str, Any] | None:
-    """With the messages in it; None where a value cannot be written so."""
+    """The message as JSON, with the messages in it; None if a value cannot be written as JSON."""
     params = {name: as_json(value) if isinstance(value, Message) else value for name, value in what.params.items()}
     plain = all(isinstance(value, (int, float, str, dict)) for value in params.values())
     return {**what._asdict(), "params": params} if plain else None

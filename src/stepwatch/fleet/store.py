@@ -1,15 +1,15 @@
-"""The tables of a store, as Parquet files that can be read at any moment, by two writers at work too.
+"""The tables of a store, as Parquet files that can be read at any moment, even while two writers are at work.
 
     STORE/<table>/bucket=<00…0f>/part.parquet
 
-All rows of a log are in the bucket that the hash of its name gives, one file for each table. To replace them, the file
-is read, and a new one put in its place at once: by a rename on disks, a put in buckets. So a reader sees each row once,
-before or after, never half a file, and needs nothing but the files. Two writers take turns: by a lock on disks, in S3
-by a put that fails where the file is not the one that was read, and is done again then.
+All rows of a log are in the bucket given by the hash of its name, one file per table. To replace them, the file is
+read and replaced by a new one in one step: by a rename on disks, by a put in buckets. So a reader sees each row once,
+old or new, never half a file, and needs nothing but the files. Two writers take turns: by a lock on disks; in S3 by a
+put that fails if the file is no longer the one that was read, and is then repeated.
 
 Programs such as DuckDB and Polars open a file twice, for its footer and for its data, and may find another one the
-second time. So the versions before stay at their places in the new file for a while: Parquet finds data by the offsets
-in its footer and does not mind other bytes between.
+second time. So previous versions keep their places in the new file for a while: Parquet finds data by the offsets in
+its footer and does not mind other bytes in between.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from stepwatch.messages import Message
 from stepwatch.platforms import claim, put_in_place
 
 BUCKETS = 16
-"""So that ten logs make few files, and a sixteenth of ten million still fits into memory. A part of the schema."""
+"""Ten logs make few files, and a sixteenth of ten million logs still fits into memory. Part of the schema."""
 PART = "part.parquet"
 _UNLESS_ASKED = "iterations"
 _TYPES = {
@@ -51,12 +51,12 @@ _TYPES = {
     TIME: pa.timestamp("us", tz="UTC"),
 }
 _GRACE_S = 60.0
-"""How long a version stays: other programs open a file for the second time when their query comes to it."""
+"""How long an old version is kept: other programs open a file for the second time when their query gets to it."""
 _MOST_TIMES = 2
-"""Of the size of all versions: older ones beyond it are dropped, or the file would grow with each write."""
+"""The largest file, in sizes of all versions: beyond it old ones are dropped, or each write would add to it."""
 _MAGIC = b"PAR1"
 SIMILAR = math.log(2)
-"""Half to twice the parameters: where a card is as efficient as with this model."""
+"""Half to twice the parameters: the range in which a card is as efficient as with this model."""
 _OTHER_WAS_QUICKER = ("PreconditionFailed", "pre-conditions")  # in the errors of S3
 
 Row = Mapping[str, Any]
@@ -71,7 +71,7 @@ def arrow_schema(table: str) -> pa.Schema:
 
 
 class Store:
-    """A directory or a bucket; `create` where it may be new."""
+    """A directory or a bucket; `create` if it may be new."""
 
     def __init__(self, place: str, *, create: bool = False) -> None:
         self.place = place
@@ -104,7 +104,7 @@ class Store:
         return {path: info.get("ETag") for path, info in inside.items() if path.endswith(ending)}
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a table; each file is fetched whole, so that no writer can change it meanwhile."""
+        """All rows of a table; each file is fetched whole, so that no writer can change it in between."""
         paths = [path for path in retried(lambda: self._files("")) if path.startswith(f"{name}/")]
         if not paths:
             raise InputError(Message("the store has no table “{name:word}”", {"name": name}))
@@ -117,13 +117,13 @@ class Store:
         return pa.concat_tables(found)
 
     def fingerprints(self) -> dict[str, str]:
-        """Of everything that was looked at; without what is to be tried again."""
+        """The fingerprints of all logs that were read, except those to be tried again."""
         sources = self.table("sources", ("log", "fingerprint"))
         pairs = zip(sources["log"].to_pylist(), sources["fingerprint"].to_pylist(), strict=True)
         return {log: fingerprint for log, fingerprint in pairs if fingerprint is not None}
 
     def replace(self, logs: Iterable[str], rows: Mapping[str, Sequence[Row]]) -> None:
-        """These logs have these rows from now on, whatever rows they had; they are all of one bucket."""
+        """Replaces all rows of these logs, which are all in one bucket."""
         logs = set(logs)
         (bucket,) = {bucket_of(log) for log in logs}
         with self._alone():
@@ -163,7 +163,7 @@ class Store:
             new = new.sort_by([key for key in order if key[0] in new.column_names])
             if self._written(path, _file_after(data, new), there.get(path)):
                 return
-            there = retried(lambda: self._files(bucket))  # another writer was quicker
+            there = retried(lambda: self._files(bucket))  # another writer was faster
 
     def _read(self, path: str) -> bytes | None:
         try:
@@ -173,7 +173,7 @@ class Store:
         return data
 
     def _written(self, path: str, data: bytes, tag: str | None) -> bool:
-        """False where another writer was quicker."""
+        """Returns False if another writer was faster."""
         path = f"{self._root}/{path}"
         try:
             if not self._local:
@@ -194,25 +194,25 @@ class Store:
         return InputError(Message("“{name:word}” cannot be written: {reason:word}", facts))
 
     def _put(self, path: str, data: bytes, tag: str | None) -> bool:
-        """In a bucket; in S3 only if the file there is still the one that was read."""
+        """Writes to a bucket; to S3 only if the file there is still the one that was read."""
         protocols = (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
         only_if: dict[str, str] = {}
         if "s3" in protocols:
             only_if = {"IfMatch": tag} if tag else {"IfNoneMatch": "*"}
         try:
             self._fs.pipe_file(path, data, **only_if)
-        except OSError as error:  # also where an earlier attempt has put it and only the answer was lost
+        except OSError as error:  # also if an earlier attempt succeeded and only its answer was lost
             if isinstance(error, FileExistsError) or any(word in str(error) for word in _OTHER_WAS_QUICKER):
                 return False
             if not isinstance(error, FileNotFoundError):
                 raise
-            self._fs.makedirs(os.path.dirname(path), exist_ok=True)  # where directories are real: sftp
+            self._fs.makedirs(os.path.dirname(path), exist_ok=True)  # if directories are real, as in sftp
             self._fs.pipe_file(path, data)
         return True
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """On a disk one writer at a time; its lock ends with its process. Buckets have better means."""
+        """Allows one writer at a time on a disk; the lock ends with its process. Buckets have better means."""
         if not self._local:
             yield
             return
@@ -235,12 +235,12 @@ class Store:
 
 
 def _file_after(old: bytes | None, table: pa.Table) -> bytes:
-    """The file of a table, with the versions that it replaces where readers may still look for them."""
+    """The new file of a table, including the versions that it replaces as long as readers may still look for them."""
     if old is None:
         return _encoded(table, len(_MAGIC))
     now = time.time()
     footer_of_old = pq.read_metadata(pa.BufferReader(old))
-    # Where data and footers of the versions before lie, and until when they stay.
+    # Where the data and footers of previous versions are, and until when they are kept.
     kept: list[tuple[int, int, float]] = [tuple(one) for one in json.loads(footer_of_old.metadata.get(b"kept", b"[]"))]
     for group in map(footer_of_old.row_group, range(footer_of_old.num_row_groups)):
         chunks = [group.column(index) for index in range(group.num_columns)]
@@ -267,24 +267,24 @@ def _file_after(old: bytes | None, table: pa.Table) -> bytes:
 
 
 def _footer_of(file: bytes) -> int:
-    """Where it begins: its length and the magic come last."""
+    """The offset of the footer: its length and the magic bytes are at the end of the file."""
     return len(file) - int.from_bytes(file[-8:-4], "little") - 8
 
 
 def _encoded(table: pa.Table, begin: int) -> bytes:
-    """As a Parquet file whose data begin there."""
+    """The table as a Parquet file whose data starts at offset `begin`."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
-        sink.write(bytes(begin - len(_MAGIC)))  # it shows offsets by where the sink is
+        sink.write(bytes(begin - len(_MAGIC)))  # the writer takes its offsets from the position of the sink
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
 def _as_written(table: str, data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """A file of the store; one of an older version lacks columns."""
+    """Reads a file of the store; columns that an older version lacks are null."""
     schema = arrow_schema(table)
-    # Neither `read_table` nor a file of Python: both start threads, which can abort a Python that leaves soon after.
+    # Not `read_table`, and no Python file: both start threads, which can abort a Python that exits soon after.
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         found = file.read(columns=list(columns) if columns is not None else None, use_threads=False)
     wanted = pa.schema([schema.field(name) for name in columns or schema.names], metadata=schema.metadata)
@@ -308,9 +308,9 @@ def _plain(value: Any, column: Column) -> Any:
 
 
 def learning_from_store(place: str) -> AbstractContextManager[None]:
-    """Meanwhile every estimate takes into account what the runs of a store took, compared with what was expected.
+    """Within this context, every estimate accounts for what the runs of a store took, compared with what was expected.
 
-    Raises InputError where there is no store.
+    Raises InputError if there is no store.
     """
     columns = ("gpu", "dtype", "world_size", "n_params", "n_layer", "n_embd", "vocab_size", "step_s_mid")
     found = Store(place).table("runs", (*columns, "expected_step_s_mid"))

@@ -1,8 +1,8 @@
-"""Samples of the machine during a training, a line of figures a second.
+"""Samples of the machine during a training, one line of figures per second.
 
 It only observes: nothing is loaded into the training. What is not available here (no card, no rights, another system)
-is left empty, and `unseen` names it. Each line is one write to the system, so that a sampler that is killed loses only
-its last line.
+is left empty and named by `unseen`. Each line is one write to the system, so that a killed sampler loses only its last
+line.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Sampler:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Figures of the machine that this system does not give, known after the second sample; `cards` without one."""
+        """Figures that this system does not provide, known after the second sample; `cards` if there is no card."""
         return (*(() if self._cards.names else ("cards",)), *self._machine.unseen)
 
     def sample(self) -> None:
-        """One line, now. Never raises: a full disk is reported once, and the next line is tried again."""
+        """Writes one line now. Never raises: a full disk is reported once, and the next line is tried again."""
         at_s, figures = self._clock(), self._machine.read()
         cells = [f"{at_s:.3f}", *_cells(figures, MACHINE)]
         for card in self._cards.read(self._machine.pids):
@@ -59,7 +59,7 @@ class Sampler:
         self._write(",".join(cells) + "\n")
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """A sample at each tick of a monotonic clock, until it is closed."""
+        """Samples at each tick of a monotonic clock, until closed."""
         due = time.monotonic()
         while not self._ended.is_set() and not until():
             self.sample()
@@ -67,7 +67,7 @@ class Sampler:
             self._ended.wait(due - time.monotonic())
 
     def start(self) -> None:
-        """In a thread of its own."""
+        """Runs in a separate thread."""
         self._thread = threading.Thread(target=self.run, name="stepwatch-sampler", daemon=True)
         self._thread.start()
 

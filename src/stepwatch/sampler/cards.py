@@ -1,4 +1,4 @@
-"""The cards of this machine, as their drivers report them now: NVIDIA's by NVML, AMD's by the files of the kernel."""
+"""The current figures of this machine's cards, from their drivers: NVIDIA's by NVML, AMD's by files of the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwatch.gpus.formula import plain_name
 from stepwatch.sampler.host import processor_of
 from stepwatch.samples import slowed_by
 
-# Of AMD's cards, docs.kernel.org/gpu/amdgpu/thermal.html: the first file that is there, and what to multiply it by.
+# For AMD cards, docs.kernel.org/gpu/amdgpu/thermal.html: the first of these files that exists, and its factor.
 _FILES: Mapping[str, tuple[tuple[str, ...], float]] = {
     "utilisation": (("gpu_busy_percent",), 0.01),
     "memory_used_bytes": (("mem_info_vram_used",), 1.0),
@@ -26,7 +26,7 @@ _FILES: Mapping[str, tuple[tuple[str, ...], float]] = {
 
 
 class Cards:
-    """None where there is no driver."""
+    """No cards if there is no driver."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Cards:
         self.names = (*(plain_name(device.name or "") for device in self._devices), *self._amd.names)
 
     def read(self, training: Collection[int] = ()) -> list[dict[str, float]]:
-        """Of each card what the driver answers; `training` are the processes that belong there."""
+        """What the driver reports for each card; `training` are the processes of the training."""
         return [*(self._figures(device, training) for device in self._devices), *self._amd.read()]
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Cards:
         hot, capped = (None, None) if reasons is None else slowed_by(reasons)
         own = [pid for pid in processes if pid in training]
         others = far = None
-        if own:  # in a container the driver may number processes as the host does: then none is known
+        if own:  # in a container the driver may use the host's process ids: then none of these is known
             others = [size for pid, size in processes.items() if pid not in training]
             places = [place for pid in own if (place := self._processor_of(pid)) is not None]
             if places and 0 < len(device.near_processors) < self._processors:
@@ -83,7 +83,7 @@ class Cards:
 
 
 class AmdCards:
-    """None where the kernel has no such driver. To start rocm-smi, which reads the same files, would cost too much."""
+    """No cards without their kernel driver. Starting rocm-smi, which reads the same files, would cost too much."""
 
     def __init__(self, root: str = "/sys/class/drm") -> None:
         places = [place for place in Path(root).glob("card*/device") if (place / "gpu_busy_percent").exists()]
@@ -109,7 +109,7 @@ class AmdCards:
 
 
 def _text(file: Path) -> str:
-    """Nothing where it cannot be read, as of a card that sleeps."""
+    """Empty if the file cannot be read, for example while the card sleeps."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

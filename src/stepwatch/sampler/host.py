@@ -16,7 +16,7 @@ from stepwatch.samples import MACHINE
 
 
 def runs(pid: int) -> bool:
-    """Whether there is such a process, which has not ended."""
+    """Whether the process exists and has not ended."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -26,7 +26,7 @@ def runs(pid: int) -> bool:
 
 
 def processor_of(pid: int) -> int | None:
-    """On which it ran last; None where the system does not say."""
+    """The processor on which it ran last; None if the system does not say."""
     try:
         asked = getattr(psutil.Process(pid), "cpu_num", None)  # not on Windows and macOS
         return None if asked is None else int(asked())
@@ -35,9 +35,9 @@ def processor_of(pid: int) -> int | None:
 
 
 def quota_of(pid: int, proc: str = "/proc", root: str = "/sys/fs/cgroup") -> float | None:
-    """Processors' worth of time that its control groups allow, as of a container; None without a limit.
+    """How many processors' worth of time its control groups (a container's) allow; None without a limit.
 
-    See docs.kernel.org/admin-guide/cgroup-v2.html, cpu.max, and of version 1 cpu.cfs_quota_us.
+    See docs.kernel.org/admin-guide/cgroup-v2.html, cpu.max; in version 1 cpu.cfs_quota_us.
     """
     limits = []
     with contextlib.suppress(OSError, ValueError):
@@ -49,7 +49,7 @@ def quota_of(pid: int, proc: str = "/proc", root: str = "/sys/fs/cgroup") -> flo
             place = top / group.strip("/")
             for directory in (place, *place.parents):
                 for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-                    with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+                    with contextlib.suppress(OSError, ValueError):  # missing, or "max"
                         words = " ".join((directory / name).read_text() for name in names).split()
                         limits += [float(words[0]) / float(words[1])] if float(words[0]) > 0 else []
                 if directory == top:
@@ -58,7 +58,7 @@ def quota_of(pid: int, proc: str = "/proc", root: str = "/sys/fs/cgroup") -> flo
 
 
 class Machine:
-    """Figures since the last reading; those that this system does not give are absent."""
+    """Figures since the last reading. What this system does not provide is left out."""
 
     def __init__(self, pid: int | None = None) -> None:
         self._family = Family(pid) if pid is not None else None
@@ -69,12 +69,12 @@ class Machine:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Of the training."""
+        """The processes of the training."""
         return frozenset() if self._family is None else self._family.pids
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Nothing before the second reading, since rates need two."""
+        """Empty before the second reading, since rates need two."""
         if self._readings < 2:
             return ()
         of_training = tuple(MACHINE)[tuple(MACHINE).index("processes") :]
@@ -87,7 +87,7 @@ class Machine:
         figures: dict[str, float] = {"processors": float(os.cpu_count() or 1)}
         counters: dict[str, float] = {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # psutil's own, of a container without swap figures
+            warnings.simplefilter("ignore")  # psutil warns in a container without swap figures
             family = (partial(self._family.read, now_s),) if self._family is not None else ()
             for question in (_processors, _memory, _disks, _network, *family):
                 with contextlib.suppress(Exception):  # each may fail, in containers or without rights
@@ -106,7 +106,7 @@ class Machine:
 
 
 def _rates(gone: dict[str, float], elapsed_s: float) -> dict[str, float]:
-    """What was counted, as shares of the time or per second."""
+    """What was counted, as a share of the time or per second."""
     whole_s = sum(gone.get(name, 0.0) for name in ("busy_s", "idle_s", "iowait_s"))
     rates = {name: value / elapsed_s for name, value in gone.items() if name in MACHINE}
     if whole_s > 0:
@@ -132,7 +132,7 @@ def _processors() -> _Answer:
     times = psutil.cpu_times()
     iowait_s = getattr(times, "iowait", None)
     idle_s = times.idle
-    # Linux counts guests in user already. Time stolen from a virtual machine is busy: it cannot be used.
+    # Linux already counts guests as user. Time stolen from a virtual machine counts as busy: it cannot be used.
     busy_s = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
     counters = {"busy_s": busy_s, "idle_s": idle_s} | ({} if iowait_s is None else {"iowait_s": iowait_s})
     return {"load": psutil.getloadavg()[0]}, counters
@@ -166,19 +166,19 @@ def _network() -> _Answer:
     total = sum(link.bytes_sent + link.bytes_recv for name, link in links.items() if not name.startswith("lo"))
     counters = {"network_bytes_per_s": float(total)}
     for name, link in psutil.net_if_stats().items():
-        if link.speed and name in links:  # in megabits a second, 0 where it is unknown
+        if link.speed and name in links:  # in megabits per second, 0 if unknown
             for way in ("sent", "recv"):
                 counters[f"link:{name}:{way}"] = getattr(links[name], f"bytes_{way}") / (link.speed * 1e6 / 8)
     return {}, counters
 
 
 class Family:
-    """A process and its children, with what was seen of those that have ended."""
+    """A process and its children, including the figures of those that have ended."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._quota = pid, quota_of(pid)
         self._members: dict[int, psutil.Process] = {}
-        self._look_s, self._pause_s = float("-inf"), 0.5  # seconds; workers come in the first moments
+        self._look_s, self._pause_s = float("-inf"), 0.5  # seconds; workers start in the first moments
         self._done: dict[str, float] = {}
         self._last: dict[int, dict[str, float]] = {}
 
@@ -189,7 +189,7 @@ class Family:
     def read(self, now_s: float) -> _Answer:
         if now_s >= self._look_s:
             self._look_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, 5.0)
-            self._look()  # seldom, since the search goes through all processes of the machine
+            self._look()  # rarely, since the search goes through all processes of the machine
         hidden, allowed = False, set[int]()
         levels = dict.fromkeys(("processes", "training_memory_bytes", "threads", "blocked", "stopped"), 0.0)
         counters: dict[str, float] = {}
@@ -202,12 +202,12 @@ class Family:
                         raise psutil.NoSuchProcess(pid)
                     times = process.cpu_times()
                     figures = {"cpu_s": times.user + times.system}
-                    if sys.platform != "darwin":  # where psutil counts none
+                    if sys.platform != "darwin":  # psutil counts none there
                         with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError, OSError):
                             moved = process.io_counters()
                             figures["read_bytes_per_s"] = float(moved.read_bytes)
                             figures["write_bytes_per_s"] = float(moved.write_bytes)
-                    # psutil does not count major faults; the twelfth figure of Linux' own line does.
+                    # psutil does not count major faults; they are field 12 of Linux's /proc/PID/stat.
                     with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
                         figures["major_faults_per_s"] = float(file.read().rpartition(b")")[2].split()[9])
                     last[pid] = figures
@@ -219,7 +219,7 @@ class Family:
                     if sys.platform != "darwin":
                         with contextlib.suppress(psutil.Error, OSError):
                             allowed.update(process.cpu_affinity())
-            except psutil.AccessDenied:  # it runs, but nothing is known of it
+            except psutil.AccessDenied:  # it runs, but its figures cannot be read
                 hidden = True
             except psutil.Error:
                 del self._members[pid]

@@ -1,7 +1,7 @@
-"""`python -m stepwatch.sampler.parquet LINES PATH`: samples as Parquet, made from our own file when sampling has ended.
+"""`python -m stepwatch.sampler.parquet LINES PATH`: converts the lines of samples to Parquet when sampling has ended.
 
-Lines are what survives a sampler that is killed; a Parquet file is readable only when its last byte is written. This is
-done in a process of its own: threads of pyarrow can abort a Python that leaves, and ours has the training's exit code.
+Lines survive if a sampler is killed; a Parquet file is readable only once its last byte is written. This runs in a
+separate process: threads of pyarrow can abort a Python that exits, and ours has the training's exit code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def available() -> bool:
 
 
 def convert(lines: str, path: str) -> None:
-    """In another process. Raises OSError where it fails."""
+    """Converts in another process; raises OSError if it fails."""
     words = [sys.executable, "-m", "stepwatch.sampler.parquet", lines, path]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
@@ -37,7 +37,7 @@ def write_parquet(lines: str | os.PathLike[str], path: str | os.PathLike[str]) -
         table = csv.read_csv(
             os.fspath(lines),
             read_options=csv.ReadOptions(use_threads=False, skip_rows=2, column_names=names),
-            parse_options=csv.ParseOptions(invalid_row_handler=lambda row: "skip"),  # one that was cut off
+            parse_options=csv.ParseOptions(invalid_row_handler=lambda row: "skip"),  # a row that was cut off
             convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, float64())),
         )
         table = table.replace_schema_metadata({"schema": SCHEMA, "cards": "\t".join(cards)})
@@ -54,4 +54,4 @@ if __name__ == "__main__":
     except OSError as error:
         print(error.strerror or type(error).__name__, flush=True)
         os._exit(1)
-    os._exit(0)  # without waiting for threads of others
+    os._exit(0)  # without waiting for the threads of libraries

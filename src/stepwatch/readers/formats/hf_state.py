@@ -1,7 +1,7 @@
 """trainer_state.json of the Hugging Face Trainer: what it logged, with steps but without times.
 
-Only the state that is written after the training has a time, that of the whole run: the mean of all its steps. Rows of
-TRL's trainers have the time of their steps too.
+Only a state written after the training has a time, that of the whole run: the mean of all its steps. Rows of TRL's
+trainers also have the time of their steps.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ _FACTS = (
 _BOUNDED = ("runtime", "step", "steps")
 _ROWS, _EVALUATED = "rows", "evaluated"
 MOST_HELD = 1 << 22
-"""Bytes of a state; of a longer one entries are taken out as it is read."""
-_LONGEST_ENTRY = 50_000  # by its pattern
-_SMALL = 2.0**-90  # times a loss: a table holds no number as large as that of a regression may be
+"""Bytes of a state that are held; from a longer one, entries are taken out while it is read."""
+_LONGEST_ENTRY = 50_000  # that its pattern matches
+_SMALL = 2.0**-90  # factor for a loss: a table holds no number as large as the loss of a regression may be
 _Entry = dict[str, float]
 
 
 class _Taken(NamedTuple):
-    """What was taken out of a state so far, beside its rows and evaluations."""
+    """What was taken out of a state so far, besides its rows and evaluations."""
 
     entries: int
     top: _Entry
-    """The numbers beside the log_history."""
+    """The numbers next to the log_history."""
     ended: tuple[int, _Entry] | None
     """The last entry with the time of the whole run, and its number."""
     counted: _Entry | None
-    """The last one with a loss and the tokens so far."""
+    """The last entry with a loss and the tokens so far."""
 
 
 def sniff(head: bytes) -> float:
-    """How many entries of a log_history; below 1 for a state without any."""
-    if b"}\n{" in head and _LINES_OF_OBJECTS.search(head):  # a file of one object per line
+    """How many entries of a log_history there are; below 1 for a state without any."""
+    if b"}\n{" in head and _LINES_OF_OBJECTS.search(head):  # a file with one object per line
         return 0.0
     hits = 0
     for entry in _ENTRY.finditer(head) if b'"step":' in head else ():
@@ -96,7 +96,7 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def _without_entries(text: bytes, records: Records) -> bytes:
-    """The same state with a shorter history, whose entries are taken; of a torn one, what may be half an entry."""
+    """Takes entries out of a state. Returns the state with a shorter history or, if torn, what may be half an entry."""
     history, last = _HISTORY.search(text), text.rfind(b"{")
     end = text.rfind(b"}", 0, last) + 1
     if history is not None and text[end:last].strip() == b",":
@@ -109,7 +109,7 @@ def _without_entries(text: bytes, records: Records) -> bytes:
 
 
 def _whole(text: bytes) -> tuple[list[_Entry], _Entry] | None:
-    """The numbers of a state as it was written; None where it is cut, or there is another text around it."""
+    """The numbers of a complete state; None if it is cut off, or other text surrounds it."""
     try:
         state = json.loads(text, parse_int=float)
         rows = _numbers(state.pop("log_history"))
@@ -119,7 +119,7 @@ def _whole(text: bytes) -> tuple[list[_Entry], _Entry] | None:
 
 
 def _numbers(rows: list[Any]) -> list[_Entry]:
-    """Most have nothing but numbers that can be, none of them in quotes, and there may be very many."""
+    """The numbers of each row. There may be very many, most with only possible numbers, none of them in quotes."""
     keys = {key for row in rows for key in row}
     bounded = [row[key] for key in keys if key.endswith(_BOUNDED) for row in rows if key in row]
     numbers = {*map(type, chain.from_iterable(row.values() for row in rows))} == {float}
@@ -129,7 +129,7 @@ def _numbers(rows: list[Any]) -> list[_Entry]:
 
 
 def _torn(text: bytes) -> tuple[list[_Entry], _Entry]:
-    """The same of a part of a state."""
+    """Like _whole(), for part of a state."""
     return [dict(_pairs(entry["body"])) for entry in _ENTRY.finditer(text)], dict(_pairs(_ENTRY.sub(b"", text)))
 
 
@@ -144,7 +144,7 @@ def _pairs(body: bytes) -> Iterator[tuple[str, float]]:
 
 
 def _take(rows: list[_Entry], top: _Entry, records: Records) -> None:
-    """Entries as columns; their number is their line: often all are on one."""
+    """Takes entries as columns; their index serves as their line, since often all are on one line."""
     (taken,) = records.kept or (_Taken(0, {}, None, None),)
     entries = list(enumerate((row for row in rows if "step" in row), taken.entries))
     runtimes = {key for key in {key for _, row in entries for key in row} if _RUNTIMES.fullmatch(key.encode())}
@@ -174,26 +174,26 @@ def _add_rows(taken: _Taken, records: Records) -> None:
     lines, number, loss, times = records.take_columns(_ROWS, 4)
     evaluated, at, val_loss, took = records.take_columns(_EVALUATED, 4)
     number, lines, mean, top = number.astype(np.int64), lines.astype(np.int64), math.nan, taken.top
-    each_timed = len(times) > 0 and bool((times > 0).all())  # TRL's mean of the steps since the row before
+    each_timed = len(times) > 0 and bool((times > 0).all())  # TRL's mean of the steps since the previous row
     counted = taken.counted
     if taken.ended is not None:
         line, row = taken.ended
         if each_timed:
             records.events.append(Fact(int(lines[-1]), "reported_s", row["train_runtime"]))
         else:
-            before = evaluated < line  # those after it are not in its time
+            before = evaluated < line  # later ones are not in its time
             mean = _mean(row, at[before], took[before])
         if math.isfinite(mean) and row["step"] > number.max(initial=0):  # steps after the last loss
             number, lines, loss = np.append(number, int(row["step"])), np.append(lines, line), np.append(loss, math.nan)
             counted = row if row.get("num_tokens", 0) > 0 else counted
         if row["step"] >= 1:
-            top = top | {"max_steps": row["step"]}  # it may have been stopped before its last step
+            top = top | {"max_steps": row["step"]}  # it may have been stopped before its planned last step
     times = times.astype(np.float64) if each_timed else np.full(len(lines), mean)
     records.add_rows(number=number, line=lines, time_s=times, loss=loss / _SMALL)
     columns = {"val_loss": val_loss / _SMALL, "took_s": took.astype(np.float64)}
     records.add_events(Evaluation, evaluated, at=at.astype(np.int64), **columns)
     every = top.get("eval_steps", 0)
-    if not (every >= 1 and (at % every == 0).any()):  # given even if it never does
+    if not (every >= 1 and (at % every == 0).any()):  # stated even if it never evaluates
         top = top | {"eval_steps": 0}
     facts: dict[str, float] = {ours: top[theirs] for theirs, ours in _FACTS if top.get(theirs, 0) >= 1}
     if math.isfinite(mean):
@@ -208,14 +208,14 @@ def _add_rows(taken: _Taken, records: Records) -> None:
 
 
 def _mean(end: _Entry, at: np.ndarray, took: np.ndarray) -> float:
-    """Of all steps up to the end, without the evaluations before it."""
-    within = {*zip(at.tolist(), took.tolist(), strict=True)}  # some are there twice
+    """The mean of all steps up to the end, without the evaluations before it."""
+    within = {*zip(at.tolist(), took.tolist(), strict=True)}  # some occur twice
     spent = sum(spent for _, spent in within if spent)
     return max(end["train_runtime"] - spent, 0.0) / end["step"] if end["step"] > 0 else math.nan
 
 
 def _tokens(counted: _Entry | None, top: _Entry) -> float:
-    """Tokens up to the last step: as the Trainer counts them, or TRL in its rows."""
+    """Tokens up to the last step, as counted by the Trainer, or by TRL in its rows."""
     if top.get("num_input_tokens_seen", 0) > 0:
         return top["num_input_tokens_seen"]
     if counted is None or not counted["step"]:

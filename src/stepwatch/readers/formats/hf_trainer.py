@@ -1,7 +1,7 @@
-"""Hugging Face Trainer: what it prints on the console, and the line files of LLaMA-Factory and ms-swift.
+"""Hugging Face Trainer: its console output, and the line files of LLaMA-Factory and ms-swift.
 
 Its dictionaries have neither a number nor a time. Both come from the progress bar around them, whose clock runs since
-the start of the training: evaluations and saves lie between two steps, and are taken out of the time of the next.
+the start of the training. Evaluations and saves happen between two steps, and are subtracted from the time of the next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BAR = Line(
     r"[Train:]{pad}{int}%|{bar}|[ ]{number}/{last} \[{elapsed:clock}\<{word}  "
     "<{s_per_it:decimal}s/it;{it_per_s:decimal}it/s;?it/s>"
 )
-_BARE = Line(  # of a tqdm that does not know how wide the screen is
+_BARE = Line(  # of a tqdm that does not know the width of the screen
     r"{pad}{int}% {number}/{last} \[{elapsed:clock}\<{word}  <{s_per_it:decimal}s/it;{it_per_s:decimal}it/s;?it/s>"
 )
 _TOKEN_COUNTS = {
@@ -62,7 +62,7 @@ _DICTIONARY = Line(
 _ANY_DICTIONARY = Pattern(
     rb"""\{(?:[^{}\n]{0,2000}?['"](?:loss|eval_loss|eval_runtime|train_runtime|current_steps)['"]: ?[^{}\n]{0,2000}?"""
     rb"""['"]epoch['"]: ?['"]?\d"""
-    rb"""|['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: )""",  # cut behind it
+    rb"""|['"]loss['"]: [^{}\n]{1,40}(?:['"]grad_norm['"]: [^{}\n]{1,40})?['"]learning_rate['"]: )""",  # cut after it
 )
 _AXOLOTL = (
     *(b"[axolotl.", b"tokens/train_per_sec", b"tokens/trainable", b"tokens/total", b"tokens_per_second_per_gpu"),
@@ -73,7 +73,7 @@ _SIGNS = (  # the last three are warnings of a Trainer that begins
     *(b"*** Running training ***", b"Total optimization steps = ", b"Total steps = ", b"Saving model checkpoint"),
     *(b"in the `trainer_state.json`", b"tokenizer has new PAD/BOS/EOS tokens", b"max_steps is given, it will override"),
 )
-_WRITTEN = Pattern(  # where a dictionary was to stand, a bar is wiped out and drawn again
+_WRITTEN = Pattern(  # in place of a dictionary, a bar is erased and drawn again
     rb"\| (\d{1,12}/\d{1,12}) \[[^\n]{1,80}\n {20,400}\n{1,3} *\d{1,3}%\|[^|\n]{0,400}\| \1 \["
 )
 _TRAINS = Pattern(rb"(?i)\b(?:train(?:er|ing)?|fine-?tun(?:e|ing)|sft|dpo|grpo|ppo|lora)\b")
@@ -86,40 +86,40 @@ _PARTS_OF_TIME = Pattern(r"(?P<value>\d{1,9}) ?(?P<unit>d|h|m|s)")
 _UNITS = {"d": DAY_S, "h": HOUR_S, "m": MINUTE_S, "s": 1.0}
 _DAYS = Pattern(r"(?:(?P<days>\d{1,5}) days?, )?(?P<clock>\d{1,5}:\d\d:\d\d)")
 _OUTPUT = Pattern(r"TrainOutput\(global_step=(?P<step>\d{1,12}),")
-# Beginning with a letter each, which are searched for ten times as fast.
+# Each begins with a letter, because that is found ten times as fast.
 _BEHIND_A_BAR = Pattern(rb"""(\](?:(?<=it/s\])|(?<=s/it\])|(?<=\}\])) *)(?=\{['"])""")
 _BEHIND_ANOTHER = Pattern(rb"""(\} )(?=\{['"])""")
-_HISTORY = "log_history"  # ms-swift ends with all of them once more
+_HISTORY = "log_history"  # ms-swift prints all of them once more at the end
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerFormat(LineFormat):
-    """Bars and dictionaries are kept until all is read: only then is it known which bar is the training's."""
+    """Keeps bars and dictionaries until everything is read: only then is it known which bar is the training's."""
 
     axolotl: bool = False
 
     def sniff(self, head: bytes) -> float:
-        """How many of its dictionaries; a bar alone could be of any program, also of one that trains nothing."""
+        """How many of its dictionaries there are; a bar alone may be of any program, even one that trains nothing."""
         if any(sign in head for sign in _AXOLOTL) is not self.axolotl:
             return 0.0
         hits = sum(1 for _ in islice(_ANY_DICTIONARY.finditer(head), MOST_SNIFFED))
         if hits or not any(map(head.__contains__, _BAR.marks)):
             return float(hits)
         if not any(sign in head for sign in _SIGNS) and not _is_all_bars(head):
-            # The bars may be those of a Trainer whose output comes later, in whole pages, while they do not.
+            # The bars may be those of a Trainer whose other output is buffered, and comes later in whole pages.
             written = sum(1 for _ in islice(_WRITTEN.finditer(head), 2))
             if written < 2 or not _TRAINS.search(head):
                 return 0.0
         bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
-        return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # a little before any other loop
+        return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # slightly more than any other loop
 
     @cached_property
     def marks_of_time(self) -> tuple[str, ...]:
-        """Not those of a bar without a drawing: any text has a percentage."""
+        """Without those of a bar that is not drawn: any text may have a percentage."""
         return tuple(mark.decode() for line in (_BAR, _DICTIONARY) for mark in line.marks_of_time)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        """A dictionary behind a bar, or behind another one, is read as a line of its own, a part of a line behind."""
+        """Reads a dictionary after a bar or another dictionary as a separate line, with a fractional line number."""
         if _HISTORY.encode() in text:
             text = re.sub(rb"log_history[^\n]*", _HISTORY.encode(), text)
         parts = _BEHIND_ANOTHER.sub(rb"\1\0", _BEHIND_A_BAR.sub(rb"\1\0", text))
@@ -141,12 +141,12 @@ class TrainerFormat(LineFormat):
             return
         epochs = found.get("epoch", unknown)
         records.keep("loss", lines, found["loss"], epochs, found.get("stamp_s", unknown))
-        if "learning_rate" in found:  # where they fall in a line, it leads to the end that was planned
-            some = np.unique(np.linspace(0, len(lines) - 1, 8).astype(np.int64))  # of a block
+        if "learning_rate" in found:  # where the rates fall linearly, the line leads to the planned end
+            some = np.unique(np.linspace(0, len(lines) - 1, 8).astype(np.int64))  # a few per block
             records.keep("rate", lines[some], epochs[some], found["learning_rate"][some])
         if not found.keys() - {"loss", "epoch", "learning_rate", "stamp_s"}:
             return
-        # Steps and clocks that LLaMA-Factory and ms-swift add, and counts of tokens.
+        # Steps and clocks that LLaMA-Factory and ms-swift add, and token counts.
         found = {name: np.where(np.abs(column) <= LARGEST_KEPT, column, np.nan) for name, column in found.items()}
         step = next((found[name] for name in ("swift_step", "current_steps", "global_step") if name in found), unknown)
         last = found.get("last" if "swift_step" in found else "total_steps", unknown)
@@ -173,7 +173,7 @@ class TrainerFormat(LineFormat):
 
 
 def _is_all_bars(head: bytes) -> bool:
-    """Whether there is nothing but one bar: whoever hands that in takes it for a training."""
+    """Whether there is only a single bar: a user who gives us that considers it a training."""
     lines = (line.decode("utf-8", "replace") for line in head.split(b"\n") if line.strip())
     if not all(_BAR.fits(line) for line in islice(lines, MOST_SNIFFED)):
         return False
@@ -181,18 +181,18 @@ def _is_all_bars(head: bytes) -> bool:
 
 
 def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple[Floats, Floats]:
-    """ms-swift's mean speed by the steps of this process, where it has more digits than its clock; and its error."""
+    """ms-swift's mean speed times the steps of this process, if more precise than its clock; and the error."""
     printed = found["speed"] if "speed" in found else found["speed_per_s"]
     digits = next((n for n in range(12) if np.array_equal(np.round(printed[:1], n), printed[:1])), 12)
     speed, error = printed, 0.5 * 10.0**-digits * step
-    if "speed" not in found:  # older versions show steps of a second
+    if "speed" not in found:  # older versions print steps per second
         with np.errstate(divide="ignore", invalid="ignore"):
             speed, error = 1 / printed, error / printed**2
     if not bool((error >= WHOLE_SECONDS / 10).any()):
         some = np.linspace(0, len(whole) - 1, 40).astype(np.int64)
         with np.errstate(divide="ignore", invalid="ignore"):
             before = step[some] - whole[some] / speed[some]
-        # Steps that were done before this process, which counts its own for the mean.
+        # Steps done before this process, whose mean covers only its own steps.
         known = before[np.isfinite(before) & (whole[some] > 20 / WHOLE_SECONDS)]
         start = float(np.round(median(known))) if len(known) else 0.0
         start = 0.0 if abs(start) < 2 + 0.02 * float(np.nanmax(step[some], initial=0.0)) else start
@@ -203,7 +203,7 @@ def _swift_clock(whole: Floats, found: dict[str, Floats], step: Floats) -> tuple
 
 
 def _duration(text: str) -> float:
-    """`1:02:03`, `1 day, 2:03:04`, `1h 2m 3s` in seconds; nan where it is none of them."""
+    """`1:02:03`, `1 day, 2:03:04`, `1h 2m 3s` in seconds; nan for any other text."""
     found = _DAYS.match(text)
     if found:
         return DAY_S * int(found["days"] or 0) + value_of(found["clock"], "clock")
@@ -212,7 +212,7 @@ def _duration(text: str) -> float:
 
 
 def _float(text: str | None) -> float:
-    """What is no number, or larger than any count, is unknown."""
+    """The number; nan if it is not one, or is larger than any count."""
     try:
         value = float(text) if text is not None else math.nan
     except ValueError:
@@ -250,7 +250,7 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
         return True
     if "current_steps" in pairs:
         records.keep_row("told", number, step, last, elapsed, WHOLE_SECONDS, math.nan)
-        if pairs.get("loss", "null") == "null":  # the last line of LLaMA-Factory has no loss any more
+        if pairs.get("loss", "null") == "null":  # the last line of LLaMA-Factory has no loss
             records.keep_row("ended", number)
     return True
 
@@ -271,7 +271,7 @@ FORMAT = TrainerFormat(
     timing=Timing.SPANS_ITERATION,
     traits=Traits(may_evaluate=True, levers=HUGGING_FACE),
     iterations=(_BAR, _BARE, _DICTIONARY),
-    checkpoints=(  # DeepSpeed shows it too, with a colon
+    checkpoints=(  # DeepSpeed prints it too, with a colon
         Line("{any}Saving model checkpoint< to;:> {any}checkpoint-{at}"),
     ),
     settings=(

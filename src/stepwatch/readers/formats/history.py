@@ -1,4 +1,4 @@
-"""The history of a run as trackers keep it: rows of values by key, each with its step and its time; here as columns."""
+"""The history of a run as trackers keep it: rows of values by key, each with a step and a time; here as columns."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NUMBERS, _OTHERS = "number ", "other "  # tables of rows in which a key has a n
 
 
 class KeyColumn(NamedTuple):
-    """What stands under one key."""
+    """The values under one key."""
 
     rows: Ints
-    """Those of the history in which it is a number, rising."""
+    """The rows of the history in which it is a number, rising."""
     values: np.ndarray
     others: Ints
-    """Rows in which it is something else."""
+    """The rows in which it is something else."""
 
     @property
     def all_rows(self) -> Ints:
@@ -39,7 +39,7 @@ class KeyColumn(NamedTuple):
 class History(NamedTuple):
     length: int
     columns: dict[str, KeyColumn]
-    """By key, as they first come."""
+    """By key, in order of first appearance."""
 
     @classmethod
     def of(cls, rows: list[dict[str, object]]) -> History:
@@ -49,7 +49,7 @@ class History(NamedTuple):
 
     @classmethod
     def kept(cls, length: int, records: Records) -> History:
-        """Of all rows that were kept, which are not kept any longer."""
+        """The history of all kept rows, which are removed from the records."""
         columns = {}
         for key in dict.fromkeys(name.partition(" ")[2] for name in [*records.tables]):
             rows, values = records.take_columns(_NUMBERS + key, 2)
@@ -58,7 +58,7 @@ class History(NamedTuple):
         return cls(length, columns)
 
     def of_rows(self, key: str) -> Floats:
-        """The number in each row; nan where there is none."""
+        """The number in each row; nan if there is none."""
         column = self.columns.get(key)
         if column is not None and len(column.rows) == self.length:
             return column.values
@@ -75,7 +75,7 @@ class History(NamedTuple):
         return np.flatnonzero(has)
 
     def tracks(self, step: np.ndarray) -> Tracks:
-        """As of an event file, with the step of each row; rows without step or time are left out."""
+        """The history as tracks, with the step of each row; rows without a step or a time are left out."""
         wall = self.of_rows(TIME)
         strange = rows_where(lambda wall_s, at: ~(np.isfinite(wall_s) & (np.abs(at) < 1e15)), wall, step)
         plain = not len(strange) and not len(rows_where(np.less, wall[1:], wall[:-1]))
@@ -97,7 +97,7 @@ class History(NamedTuple):
         return found
 
     def counted_by(self, key: str) -> Floats:
-        """The step of each row. One that does not tell it is at that of the row before."""
+        """The step of each row; a row that does not state it has that of the row before."""
         column = self.columns.get(key)
         if column is None or not len(column.rows):
             return np.zeros(self.length)
@@ -107,7 +107,7 @@ class History(NamedTuple):
         return np.append(0.0, column.values)[stated]
 
     def epochs(self) -> Floats | None:
-        """The epoch of each row, or nan; None where no key counts them, or the loss is logged more often."""
+        """The epoch of each row, or nan; None if no key counts epochs, or if the loss is logged more often."""
         key = next((key for key in self.columns if key.lower() == "epoch"), None)
         if key is None:
             return None
@@ -116,16 +116,16 @@ class History(NamedTuple):
             return None
         each = known[np.append(np.ones(1, bool), known[1:] != known[:-1])[: len(known)]]
         trained = self.with_any(name for name in self.columns if "loss" in name.lower() and not EVALUATION.search(name))
-        # A fall to the first is another training, and the last one may not have come to the row that has the number.
+        # A fall to the first is another training; the last epoch may have ended before the row with its number.
         rises = bool(((each[1:] > each[:-1]) | (each[1:] <= each[:1])).all())
         if len(each) < 2 or not rises or not 0 < len(trained) <= len(each) + 1:
             return None
-        if trained[0] < rows[0]:  # it stands behind the rows of the epoch
+        if trained[0] < rows[0]:  # the number comes after the rows of its epoch
             return np.append(known, math.nan)[np.searchsorted(rows, np.arange(self.length))]
         return np.append(math.nan, known)[np.searchsorted(rows, np.arange(self.length), side="right")]
 
     def counts_epochs(self, config: dict[str, object]) -> bool:
-        """Whether there is one row for each epoch: how long a step takes cannot be known from them."""
+        """Whether there is one row per epoch: such rows cannot show how long a step takes."""
         if self.epochs() is not None:
             return True
         planned = planned_epochs(config)
@@ -138,7 +138,7 @@ class History(NamedTuple):
 
 
 def keep_rows(rows: list[dict[str, object]], first: int, records: Records) -> None:
-    """Some rows as columns, of which the first has this number; most of them have the same keys."""
+    """Keeps rows as columns; the first row has the number `first`, and most rows have the same keys."""
     alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         alike[(*row,)].append(place)
@@ -155,11 +155,11 @@ def keep_rows(rows: list[dict[str, object]], first: int, records: Records) -> No
 
 
 def _numbers(rows: Ints, values: list[Any]) -> tuple[tuple[Ints, Floats], Ints]:
-    """The numbers with their rows, and the rows of whatever else there is."""
+    """The numbers with their rows, and the rows of all other values."""
     if {*map(type, values)} <= {float, int}:  # most are
         try:
             return (rows, np.array(values, np.float64)), rows[:0]
-        except OverflowError:  # of a whole number
+        except OverflowError:  # an integer too large for a float
             pass
     fits = np.array([type(value) in (float, int) and not abs(value) > 1e300 for value in values], bool)
     kept = [value for value, fit in zip(values, fits.tolist(), strict=True) if fit]
@@ -167,13 +167,13 @@ def _numbers(rows: Ints, values: list[Any]) -> tuple[tuple[Ints, Floats], Ints]:
 
 
 def planned_epochs(config: dict[str, object]) -> int | None:
-    """How many epochs the configuration asks for."""
+    """The number of epochs that the configuration asks for."""
     planned = (config[name] for name in _EPOCHS if isinstance(config.get(name), (int, float)))
     return next((int(count) for count in planned if isinstance(count, (int, float)) and 0 < count < 1e6), None)
 
 
 def counts_by_steps(keys: Iterable[str], config: dict[str, object]) -> bool:
-    """Whether it is clear without the rows that the number of a row is that of a step."""
+    """Whether it is clear, without the rows, that a row is numbered by its step."""
     named = set(keys)
     plain = all(key.lower() != "epoch" and not key.startswith("_") for key in named)
     return plain and step_key(named) is None and planned_epochs(config) is None
@@ -182,7 +182,7 @@ def counts_by_steps(keys: Iterable[str], config: dict[str, object]) -> bool:
 def add_history(
     history: History, config: dict[str, object], started_s: float | None, records: Records, first_line: int = 0
 ) -> None:
-    """The rows of a history: numbers by name, each row with its step and its time."""
+    """Adds the rows of a history: numbers by name, each row with its step and its time."""
     counter = step_key(history.columns)
     if counter is None and history.counts_epochs(config):
         return

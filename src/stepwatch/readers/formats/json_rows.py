@@ -1,4 +1,4 @@
-"""Files of one JSON object per line: the few values that a reader asks for, without the hundred others beside them."""
+"""Files of one JSON object per line: the few values that a reader asks for, without the hundred others in each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stepwatch.readers.records import LARGEST_KEPT, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.run import Fact, Floats, Ints
 
-_SLOW = 1.5  # of a usual row: more than rows of one speed lie apart, less than a mean with the start of a loader
+_SLOW = 1.5  # times a usual row: more than rows of one speed differ, less than a mean including the start of a loader
 
 
 class Object(NamedTuple):
-    """One of the objects: where it stands, its letters, and what was asked for of it."""
+    """One object: its line, its text, and the numbers that were asked for."""
 
     line: int
     text: bytes
@@ -24,7 +24,7 @@ class Object(NamedTuple):
 
 
 def objects(block: Block, lines: Ints, first_line: int, keys: Sequence[str]) -> Iterator[Object]:
-    """Those of the lines that are objects, with the numbers that stand under these keys."""
+    """The lines that are objects, with their numbers under these keys."""
     marks = [(key, f'"{key}":'.encode()) for key in keys]
     for index in lines.tolist():
         line = block.line(index).strip()
@@ -40,7 +40,7 @@ def objects(block: Block, lines: Ints, first_line: int, keys: Sequence[str]) -> 
 
 
 def number_in(text: bytes) -> float:
-    """What is written as no number, or as none that anything can be, is nan."""
+    """The number; nan if it is not one, or is larger than anything can be."""
     try:
         value = float(text)
     except ValueError:
@@ -49,7 +49,7 @@ def number_in(text: bytes) -> float:
 
 
 def first_of_each(number: Ints | Floats, *columns: Floats) -> np.ndarray:
-    """Which rows do not stand there before: a file may hold its log twice, and several ranks write the same."""
+    """Which rows did not occur before: a file may contain its log twice, and several ranks write the same."""
     new = np.ones(len(number), bool)
     if bool((np.diff(number) > 0).all()):
         return new
@@ -66,7 +66,7 @@ def first_of_each(number: Ints | Floats, *columns: Floats) -> np.ndarray:
 
 
 def drop_copies(records: Records) -> None:
-    """Rows that stand there before, with the same clock, time and loss, are a copy of the log in the same file."""
+    """Drops rows that occurred before with the same clock, time and loss: a copy of the log in the same file."""
     rows = records.iterations()
     new = first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)
     if not new.all():
@@ -74,10 +74,10 @@ def drop_copies(records: Records) -> None:
 
 
 def apart_at_start(number: Floats, time: Floats, data: Floats) -> tuple[Floats, Floats]:
-    """The times of a process's rows, the first ones apart from each other where they are means of all since the start.
+    """The times and waits of a process's rows; first rows that are means since the start are resolved into their own.
 
-    Means of the last 50 iterations in rows of 10 are that until the fiftieth: a wait at the start would count in each
-    of them. They are taken for it where each is slow, and what it adds to the one before is a usual row.
+    Means of the last 50 iterations, printed every 10, are such means until the fiftieth: a wait at the start would
+    count in each of them. Rows are taken as such if each is slow, and what it adds to the previous one is a usual row.
     """
     usual = np.median(time)
     slow = int(np.argmax(np.append(time < _SLOW * usual, True)))
@@ -92,6 +92,6 @@ def apart_at_start(number: Floats, time: Floats, data: Floats) -> tuple[Floats, 
 
 
 def lone_row(line: float, number: float, covers: float) -> Fact:
-    """What the only row of a process is about, which no distance to another shows: all so far, or its last few."""
+    """What the only row of a process covers, as no distance to another shows it: all so far, or the last few."""
     whole = covers >= number
     return Fact(int(line), "mean_of_run" if whole else "log_interval", 1 if whole else max(int(covers), 1))

@@ -1,12 +1,12 @@
 """Keras 2 and 3: the last line of an epoch, from the progress bar or from verbose=2.
 
-What stands behind the bar is an average over the epoch, rounded to a whole number, and holds the validation. Where the
-bar was drawn before the validation too, that is what the last one has beyond it. The bar may leave the epoch's first
-step out of the average; elapsed time has it, so the first step is what the one has beyond the other. That of a fit is
-separated, those of later epochs are in their mean, which is what both figures allow. Where all of the first epoch was
-slow, as compilation and the first validation make it, it is one row.
-Numbers count steps over all epochs. Versions before TensorFlow 2.2 count samples where all data is handed over at
-once: the first drawing of a bar then shows the batch, and with it the steps.
+What follows the bar is an average over the epoch, rounded to a whole number, that includes the validation. If the bar
+was also drawn before the validation, the validation is the difference between the two. The bar may leave the epoch's
+first step out of the average, but elapsed time includes it: the first step is the difference between the two. The first
+step of a fit becomes a separate row; those of later epochs stay in their mean, which is what both figures allow. If all
+of the first epoch was slow, due to compilation and the first validation, it is one row.
+Numbers count steps over all epochs. Versions before TensorFlow 2.2 count samples if all data is passed at once: the
+first drawing of a bar then shows the batch size, and thus the steps.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Finals(NamedTuple):
 
 
 class _Epochs(NamedTuple):
-    """The lines above epochs."""
+    """The header lines of epochs."""
 
     line: np.ndarray
     epoch: np.ndarray
@@ -75,7 +75,7 @@ class _Epochs(NamedTuple):
 
 class _Keras(LineFormat):
     def sniff(self, head: bytes) -> float:
-        """How many last lines of epochs: a bar that is not full is no iteration."""
+        """How many last lines of epochs there are: a bar that is not full is not an iteration."""
         hits = begin = 0
         for found in _BAR_OF.finditer(head):
             number = _NUMBER_BEFORE.search(head[max(found.start() - 10, 0) : found.start()])
@@ -95,7 +95,7 @@ class _Keras(LineFormat):
             going = found["n"] != found["total"]
             records.keep(_FULL, numbers[lines[~going]])
             lines, n, total = lines[going], found["n"][going], found["total"][going]
-            # Of each bar the first two drawings; where a block begins may be more of a bar.
+            # The first two drawings of each bar; the beginning of a block may continue a bar.
             first = np.flatnonzero(np.diff(n, prepend=np.inf) <= 0)
             if len(first):
                 some = np.union1d(first, np.minimum(first + 1, len(n) - 1))
@@ -108,7 +108,7 @@ class _Keras(LineFormat):
         unknown = np.full(len(lines), np.nan)
         time, unit = elapsed / np.maximum(total, 1.0), 1 / np.maximum(total, 1.0)
         for place, scale in enumerate(_UNITS.values()):
-            if f"mean_{place}" in found:  # else what elapsed by the steps
+            if f"mean_{place}" in found:  # else elapsed time divided by the steps
                 time, unit = found[f"mean_{place}"] * scale, np.full(len(lines), scale)
                 break
         val_loss = np.where(np.isnan(found["val_loss"]), np.inf, found["val_loss"]) if "val_loss" in found else unknown
@@ -142,7 +142,7 @@ class _Keras(LineFormat):
             (full,) = records.take_columns(_FULL, 1)
             if not np.array_equal(full, finals.line):  # there may be millions
                 full = np.union1d(finals.line, full)
-            # Where a full bar of evaluate or predict stands behind the last epoch of a fit, that fit has returned.
+            # If a full bar of evaluate or predict follows the last epoch of a fit, that fit has returned.
             own, begins = finals.line[rows], epochs.line[epochs.epoch == 1]
             ends = np.append(begins[1:], np.inf)[: len(begins)]
             last = np.append(own, -1)[np.searchsorted(own, ends) - 1]
@@ -159,11 +159,11 @@ class _Keras(LineFormat):
                 time_s = finals.time_s - shorter / np.maximum(finals.total - 1, 1)
                 finals = finals._replace(elapsed_s=finals.elapsed_s - shorter, time_s=time_s)
             finals = _in_steps(finals, epochs, records)
-            # A header that does not count on from the one before it begins a fit.
+            # A header whose epoch does not follow the previous one begins a fit.
             begins = np.flatnonzero(np.diff(epochs.epoch, prepend=np.inf) <= 0)
             lines = epochs.line[begins]
             total = finals.total[np.minimum(np.searchsorted(finals.line, lines), len(finals.line) - 1)]
-            planned = epochs.last[begins].astype(np.float64) * total  # more than four bytes hold
+            planned = epochs.last[begins].astype(np.float64) * total  # may need more than four bytes
             stated = lines.astype(np.int64), planned.astype(np.int64), epochs.epoch[begins] == 1
             records.events += [
                 Fact(line=line, name="max_iters", value=value, header=header)
@@ -171,7 +171,7 @@ class _Keras(LineFormat):
             ]
             _add_events(finals, epoch, took_s, records)
             with_first = _add_rows(finals, epoch, records)
-            # A fit of one row is given how many steps that row is about: no distance to another shows it.
+            # For a fit with a single row, state how many steps it covers: no distance to another row shows it.
             edges = np.searchsorted(finals.line, epochs.line[epochs.epoch == 1])
             edges = np.concatenate(([0], edges, [len(finals.line)]))
             alone = edges[:-1][np.diff(edges) == 1]
@@ -189,10 +189,10 @@ class _Keras(LineFormat):
 def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarray]:
     """The line that ends each epoch, and the number of that epoch.
 
-    Under a header the first bar is that of the fit; bars of other lengths, and later ones, are of evaluate and predict.
+    The first bar under a header is that of the fit; bars of other lengths, and later ones, are of evaluate and predict.
     """
     above = (np.searchsorted(epochs.line, finals.line) - 1).astype(np.int32)
-    # A bar that is full before the validation shows what is left, 0 s, and is written again behind it.
+    # A bar that is full before the validation shows the remaining time, 0 s, and is drawn again after it.
     again = finals.elapsed_s == 0
     if again.any():
         again &= finals.time_s * finals.total >= 1
@@ -201,13 +201,13 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
     rows = np.flatnonzero(~again).astype(np.int32)
     headed = rows[above[rows] >= 0]
     headed = headed[np.diff(above[headed], prepend=-1) > 0]
-    # The last epoch may have been broken off: what stands below its header is then of something else.
+    # The last epoch may have been interrupted: what is below its header is then of something else.
     fit = np.cumsum(np.diff(epochs.epoch, prepend=np.inf) <= 0, dtype=np.int32)[above[headed]]
     first = np.searchsorted(fit, fit).astype(np.int32)
     headed = headed[finals.total[headed] == finals.total[headed[first]]]
     del fit, first
     bare = rows[above[rows] < 0]
-    if len(bare) and len(headed):  # epochs of the fit that goes on below; others are of evaluate and predict
+    if len(bare) and len(headed):  # epochs of the fit that continues below; others are of evaluate and predict
         bare = bare[finals.total[bare] == finals.total[headed[0]]]
     if len(bare):
         totals, counts = np.unique(finals.total[bare], return_counts=True)
@@ -218,9 +218,9 @@ def _one_of_each(finals: _Finals, epochs: _Epochs) -> tuple[np.ndarray, np.ndarr
 
 
 def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats:
-    """What the validation of each epoch took: its last mean beyond the one before it; nan where that is not shown.
+    """How long each validation took: the epoch's last mean minus the previous one; nan if that is not shown.
 
-    An epoch that saves has its checkpoint in the last mean as well: its validation is that of the others.
+    If an epoch saves, its last mean includes the checkpoint: its validation is assumed to be like the others.
     """
     if not len(late):
         return np.broadcast_to(np.nan, len(finals.line))
@@ -239,7 +239,7 @@ def _validations(finals: _Finals, late: np.ndarray, saves: np.ndarray) -> Floats
 
 
 def _in_steps(finals: _Finals, epochs: _Epochs, records: Records) -> _Finals:
-    """Epochs that count samples, by the batch that the log shows, as epochs of steps; else they stay as they are."""
+    """Converts epochs that count samples to steps, by the batch size that the log shows; else they stay as they are."""
     stated = records.table(_OF_SAMPLES, 2)[:, 1]
     if not len(stated):
         return finals
@@ -254,7 +254,7 @@ def _in_steps(finals: _Finals, epochs: _Epochs, records: Records) -> _Finals:
 
 
 def _batches(finals: _Finals, epochs: _Epochs, drawn: np.ndarray) -> np.ndarray:
-    """The batch of each epoch's fit: where its first bar begins, if the next drawing is a whole number of batches."""
+    """The batch size of each epoch's fit: the start of its first bar, if the next drawing is a multiple of it."""
     above = np.searchsorted(epochs.line, finals.line) - 1
     begun = np.where(above >= 0, np.append(epochs.line, -1)[above], -1)
     place = np.searchsorted(drawn[:, 0], begun)
@@ -279,9 +279,10 @@ def _add_events(finals: _Finals, epoch: np.ndarray, took_s: Floats, records: Rec
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarray:
-    """A row for each epoch, and one for the first step of a fit where that took notably long; which epochs have one.
+    """Adds a row per epoch, and one for the first step of a fit if that was notably slow; returns which epochs have
+    one.
 
-    The first step of a later epoch fills the pipeline again, as each epoch does: it is part of their mean.
+    The first step of a later epoch fills the pipeline again, as in each epoch: it is part of their mean.
     """
     begins = np.flatnonzero(np.diff(epoch, prepend=epoch[0]) != 1)
     total, elapsed, time, unit = (column[begins] for column in _rates(finals))
@@ -290,7 +291,7 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
     notable = (total > 1) & (first > 2 * doubt) & (first > 10 * time)
     for place, (begin, end) in enumerate(pairwise([*begins.tolist(), len(epoch)])):
         if end > begin + 1 and time[place] > 1.1 * np.median(finals.time_s[begin + 1 : end]) + unit[place]:
-            notable[place] = False  # such an epoch is warming up as a whole
+            notable[place] = False  # this epoch is slow as a whole
     slow: np.ndarray = begins[notable]
     times = np.empty(len(epoch))
     for rows in pieces(len(epoch)):
@@ -303,7 +304,7 @@ def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarra
         finals.loss,
         finals.stamp_s,
     ]
-    if len(slow):  # a first step stands before its epoch
+    if len(slow):  # a first step precedes its epoch
         began = ((epoch[slow] - 1) * finals.total[slow]).astype(np.int64) + 1
         unknown = np.full(len(slow), np.nan)
         firsts = (np.maximum(columns[0][slow] - 1, 0), began, first[notable], unknown, unknown)
@@ -322,16 +323,16 @@ def _rates(finals: _Finals) -> tuple[np.ndarray, ...]:
 
 
 def _means(total: Floats, elapsed: Floats, time: Floats, unit: Floats) -> Floats:
-    """The mean of each epoch's steps, the first among them: what both printed figures allow, by the finer of the two.
+    """The mean of each epoch's steps, including the first: what both printed figures allow, by the finer of the two.
 
-    The time per step may leave out the first step, of which only is known that it took no less than nothing.
+    The time per step may leave out the first step, which is only known not to be negative.
     """
     mean, half = elapsed / total, WHOLE_SECONDS / total
     least, most = (time - unit / 2) * (total - 1) / total, time + unit / 2
     finer = np.where(unit / 2 < half, time, mean)
     both = np.clip(finer, np.maximum(least, mean - half), np.minimum(most, mean + half))
-    later = np.where(most < mean - half, mean, both)  # some of the first step is not in the time per step
-    return np.where(least > mean + half, time, later)  # what looks like elapsed time is what was left
+    later = np.where(most < mean - half, mean, both)  # the time per step leaves out part of the first step
+    return np.where(least > mean + half, time, later)  # what looks like elapsed time is the remaining time
 
 
 FORMAT = _Keras(
@@ -361,7 +362,7 @@ FORMAT = _Keras(
 
 
 def _without_validation(run: Run, kinds: Kinds, records: Records) -> Run:
-    """The run, where what each validation took was taken out of its times."""
+    """Marks the run as free of evaluations if all validations were subtracted from its times."""
     apart = bool(run.evaluations) and all(evaluation.took_s is not None for evaluation in run.evaluations)
     return replace(run, holds=run.holds - {"eval"}) if apart else run
 

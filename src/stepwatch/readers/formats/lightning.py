@@ -1,8 +1,8 @@
 """PyTorch Lightning: its progress bars, and metrics.csv of its CSVLogger (lightning_csv.py).
 
-A bar counts the batches of one epoch, not optimizer steps, and its rate is the mean since the epoch began, validation
-included. The seconds since then are the batches by the rate; validation has a bar of its own, and is taken out. Before
-version 2 the bar of the epoch counted the batches of the validation as well.
+A bar counts the batches of one epoch, not optimizer steps, and its rate is the mean since the epoch began, including
+validation. The seconds since then are batches divided by the rate; validation has a separate bar, and is subtracted.
+Before version 2, the bar of the epoch also counted the batches of the validation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _STOPPED = b"Trainer.fit` stopped: "
 
 class LightningFormat(LineFormat):
     def sniff(self, head: bytes) -> float:
-        """Any loop may title its bars so: those count from 1, or show tqdm's smoothed rate."""
+        """Any loop may title its bars like this: other loops count from 1, or show tqdm's smoothed rate."""
         hits = super().sniff(head)
         return 0.0 if hits and _is_another_loop(head) else hits or lightning_csv.sniff(head)
 
@@ -63,7 +63,7 @@ class LightningFormat(LineFormat):
         if records.kept or (first_line == 0 and lightning_csv.sniff(text)):
             lightning_csv.parse(text, first_line, records)
             return
-        at = text.find(_STOPPED)  # which may stand behind a bar
+        at = text.find(_STOPPED)  # it may come after a bar
         while at >= 0:
             line = first_line + text.count(b"\n", 0, at)
             records.events += [Fact(line, "stopped", True), Fact(line, OVER, True)]
@@ -77,7 +77,7 @@ class LightningFormat(LineFormat):
         if loss is not None:
             records.keep("loss", lines, np.where(np.isnan(loss), np.inf, loss))
         if "end_epoch" in found:
-            counted = found["end_epoch"] >= 0  # without end it is -2
+            counted = found["end_epoch"] >= 0  # it is -2 without an end
             records.keep(EPOCHS, lines[counted], found["end_epoch"][counted] + 1)
 
     def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
@@ -110,7 +110,7 @@ def _is_another_loop(head: bytes) -> bool:
 
 
 def _rate(found: dict[str, Floats]) -> tuple[Floats, Floats]:
-    """Seconds of a batch, and the figure as printed: its last digit shows how exact it is."""
+    """Seconds per batch, and the figure as printed: its last digit shows how precise it is."""
     if "s_per_it" in found:
         return found["s_per_it"], found["s_per_it"]
     printed = found.get("it_per_s", np.full(len(found["number"]), np.nan))
@@ -118,7 +118,7 @@ def _rate(found: dict[str, Floats]) -> tuple[Floats, Floats]:
 
 
 def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats) -> tuple[Floats, Floats]:
-    """Seconds since the bar began and how far off they may be: batches by rate, where its digits show more."""
+    """Seconds since the bar began, and their error: batches by rate, if its digits are more precise."""
     with np.errstate(divide="ignore", invalid="ignore"):
         fine = position * rate
         error = fine * 0.005 / np.maximum(digits, 1e-9)
@@ -127,14 +127,14 @@ def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats
 
 
 class _Epochs(NamedTuple):
-    """The drawings of all bars, and which belong together; a run that is begun again has epochs of its own."""
+    """The drawings of all bars, grouped by epoch; a run that is restarted has separate epochs."""
 
     begins: Ints
     ends: Ints
     of: Ints
-    """For each drawing its epoch, counted from 0."""
+    """The epoch of each drawing, counted from 0."""
     number: np.ndarray
-    """Of each epoch, as it is printed."""
+    """The printed number of each epoch."""
 
     @classmethod
     def between(cls, turns: np.ndarray, printed: np.ndarray) -> _Epochs:
@@ -144,7 +144,7 @@ class _Epochs(NamedTuple):
 
 
 class _Passes(NamedTuple):
-    """Each time that a validation bar ran through."""
+    """Each pass of a validation bar."""
 
     begin: Floats
     end: Floats
@@ -153,7 +153,7 @@ class _Passes(NamedTuple):
 
 
 class BarRows:
-    """Rows and evaluations from everything that was kept. There may be many short epochs, so all are done together."""
+    """Rows and evaluations from everything that was kept. Epochs may be many and short: all are processed together."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -161,7 +161,7 @@ class BarRows:
         columns = rows_of(columns, np.logical_and.reduce([*map(np.isfinite, columns[1:4])]))
         self.line, epoch, self.drawn, self.total, elapsed, rate, digits = columns
         unknown = self.total == 0
-        if unknown.any():  # as long as the longest epoch that was seen
+        if unknown.any():  # as long as the longest epoch seen
             self.total = np.where(unknown, self.drawn[unknown].max(), self.total)
         length = len(self.line)
         self.seconds, self.errors, self.since_zero = np.empty(length), np.empty(length), np.empty(length, bool)
@@ -169,7 +169,7 @@ class BarRows:
             self.seconds[rows], self.errors[rows] = _since_start(
                 self.drawn[rows], elapsed[rows], rate[rows], digits[rows]
             )
-            # A bar that goes on in the middle of an epoch has a rate of what it drew itself.
+            # A bar that resumes in the middle of an epoch has a rate that covers only what it drew itself.
             apart = np.abs(self.drawn[rows] * rate[rows] - elapsed[rows] - WHOLE_SECONDS)
             self.since_zero[rows] = apart <= 1 + _LITTLE * elapsed[rows]
         again = (np.diff(elapsed) < -1) & (np.diff(self.drawn) <= 0)
@@ -196,7 +196,7 @@ class BarRows:
             most = np.maximum.reduceat(self.drawn - batches, epochs.begins) if batches is not self.drawn else 0
             per_epoch = self.total[epochs.ends - 1] - most
             losses = self.losses
-            if len(rows) < len(losses):  # put into the bar after the position: the last drawing of it has its own
+            if len(rows) < len(losses):  # the bar gets its loss after its position: take each position's last drawing
                 rises = np.diff(np.maximum.accumulate(self._positions(self.drawn))) > 0
                 last = np.append(np.flatnonzero(rises), len(rises))
                 losses = losses[last[np.searchsorted(last, rows)]]
@@ -208,7 +208,7 @@ class BarRows:
         places = np.searchsorted(whole.line, [save.line for save in saves]) - 1
         numbers = whole.number[np.maximum(places, 0)].tolist() if len(whole) else []
         placed = zip(saves, numbers, (places >= 0).tolist(), strict=False)
-        # As save._replace(at=at), which takes four times as long; there may be as many as epochs.
+        # Same as save._replace(at=at), which takes four times as long; there may be as many saves as epochs.
         self.records.events += [
             tuple.__new__(Checkpoint, (save[0], at, *save[2:])) for save, at, known in placed if known
         ]
@@ -234,7 +234,7 @@ class BarRows:
         single = np.diff(begins, append=len(rows)) == 1
         first, second = number[begins], number[np.minimum(begins + 1, len(rows) - 1)]
         drawn_zero = np.minimum.reduceat(self.drawn, epochs.begins)[own] == 0
-        # Only the first epoch of a log may be cut off, and not where the lines of a start stand above it.
+        # Only the first epoch of a log may be cut off, and only if no lines of a start precede it.
         above = any(isinstance(event, Fact) and event.line < self.line[0] for event in self.records.events)
         whole = self.since_zero[rows[begins]] & ((own > 0) | above)
         from_start = drawn_zero | (first <= 1) | single | (first <= second - first) | whole
@@ -256,11 +256,11 @@ class BarRows:
             length = int(ends[run] * per_epoch[own[runs[run]]])
             self.records.events.append(Fact(line=int(lines[begins[runs[run]]]), name="max_iters", value=length))
         alone = begun[runs] & (np.diff(runs, append=len(begun)) == 1) & (single & (first > 1) & (epoch[own] == 0))[runs]
-        for line in lines[begins[runs[alone]]].tolist():  # nothing but what the whole took
+        for line in lines[begins[runs[alone]]].tolist():  # only the total time is known
             self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
 
     def _add_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
-        """Each where a process begins, and where it is another than in the epoch before."""
+        """Adds each fact where a process begins, and where its value differs from the epoch before."""
         events = self.records.events
         events += [Fact(line=line, name="process", value=line, header=True) for line in lines[begun].tolist()]
         known = begun & (laps.done > 0)
@@ -280,7 +280,7 @@ class BarRows:
             begin, middle, end = epochs.begins[in_epoch[each]], since[each], epochs.ends[in_epoch[each]]
             above = self.drawn[begin:middle].max(initial=-1)
             if above < 0 or self.drawn[middle : until[each]].max() <= above:
-                continue  # a bar that counts training alone
+                continue  # this bar counts training only
             if batches is self.drawn:
                 batches = self.drawn.astype(np.float64)
             drawn, validated = self.drawn[middle:end], self.passes.batches[each]
@@ -292,7 +292,7 @@ class BarRows:
     def _evaluations(
         self, epochs: _Epochs, in_epoch: Ints, rows: Ints, own: Ints, begins: Ints
     ) -> tuple[Floats, Ints, Floats]:
-        """Lines, rows and costs: of the validation's own bars, or where the bar of the epoch stood still at its end."""
+        """Lines, rows and costs: of the validation's own bars, or where the bar of the epoch paused at its end."""
         first_row = np.full(len(epochs.begins), -1)
         first_row[own] = begins
         known = (in_epoch >= 0) & (first_row[in_epoch] >= 0)
@@ -301,9 +301,9 @@ class BarRows:
         paused, first_pass, of_row = np.unique(place, return_index=True, return_inverse=True)
         line, took_s = self.passes.begin[known][first_pass], np.zeros(len(paused))
         np.add.at(took_s, of_row, self.passes.took_s[known])
-        first_row[in_epoch[known]] = -1  # what has a bar of its own is known
+        first_row[in_epoch[known]] = -1  # those with a separate bar are done
         found = [(line, paused, took_s)]
-        # The bar of the epoch stands still meanwhile, and its clock has what the validation's own bar does not show.
+        # The bar of the epoch pauses during validation; its clock includes what the validation's own bar does not show.
         for part in groups(epochs.begins, len(epochs.of)):
             first, end = np.searchsorted(rows, (part.start, part.stop)).tolist()
             drawings = rows[first:end]
@@ -314,7 +314,7 @@ class BarRows:
             at = paused[some] - first
             longer = (ends[at] > line[some]) & (still[at] > took_s[some] + 2 * self.errors[drawings[at]])
             took_s[some][longer] = still[at][longer]
-            long = still > np.maximum(0.1, 0.03 * seconds)  # less is no validation
+            long = still > np.maximum(0.1, 0.03 * seconds)  # a shorter pause is not a validation
             whole = (self.drawn[drawings] == self.total[drawings]) & (first_row[epochs.of[drawings]] >= 0)
             at = np.flatnonzero(long & whole)
             found.append((ends[at], first + at, still[at]))
@@ -322,7 +322,7 @@ class BarRows:
         return lines, of_rows, costs
 
     def _levels(self, part: slice, drawings: Ints) -> tuple[Ints, Floats]:
-        """Of some of the drawings of whole epochs: the last with the position of each, and the latest clock there."""
+        """For some drawings of whole epochs: the last drawing at the same position, and the latest clock there."""
         position = np.maximum.accumulate(self._positions(self.drawn, part))
         begins = np.flatnonzero(np.diff(position, prepend=-1))
         level = np.searchsorted(begins, drawings - part.start, side="right") - 1

@@ -1,4 +1,4 @@
-"""metrics.csv of Lightning's CSVLogger: whatever the user logs, by step; a time only where the user logs one."""
+"""metrics.csv of Lightning's CSVLogger: what the user logs, by step; a time only if the user logs one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SINCE_START = Pattern(
 _VALIDATION = Pattern(r"(?:^|[/_|. ])(?:val|valid|validation|eval)(?:[/_|. ]|$)", re.IGNORECASE)
 _LOSS = Pattern(r"(?:^|[/_|. ])loss(?:_step)?$|^loss", re.IGNORECASE)
 _NAMELESS = "?"
-"""A column of rows without a header; no name has this letter."""
+"""A column of rows without a header; no name contains this letter."""
 _ROWS, _BEGIN, _EVALUATED, _EPOCHS = "rows", "begin", "evaluated", "epochs"
 
 
@@ -42,7 +42,7 @@ def sniff(head: bytes) -> float:
     header = _HEADER.match(head)
     if header is not None:
         return float(sum(1 for _ in islice(_ROW.finditer(head[header.end() :]), MOST_SNIFFED)))
-    # Rows without a header: with one number of cells, some of them empty as this logger leaves them, and nothing else.
+    # Rows without a header: all with the same number of cells, some of them empty as this logger leaves them.
     lines = [line for line in head[:8000].split(b"\n") if line][1:-1]  # the first may be cut
     if len(lines) < 5 or not all(_ROW.fullmatch(line) for line in lines):
         return 0.0
@@ -51,7 +51,7 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """The rows of a block; the names of their columns, or how many there are, stand in the first."""
+    """Reads the rows of a block; the first block shows the names of the columns, or how many there are."""
     begin = 0
     if not records.kept:
         header = _HEADER.match(text)
@@ -60,7 +60,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     (names,) = records.kept
     for lines, table in _tables(text, begin, names):
         lines += first_line
-        if _NAMELESS in names:  # what they are shows once all is read
+        if _NAMELESS in names:  # what they are becomes clear once everything is read
             records.keep(_ROWS, lines, *table.T)
         else:
             _keep_rows(names, lines, table, records)
@@ -94,7 +94,7 @@ def _names(header: bytes) -> tuple[str, ...]:
 
 
 def _width(text: bytes) -> int:
-    """How many cells a row without a header has, which may be cut itself."""
+    """How many cells a row without a header has; the first row may be cut off."""
     cells = (line.count(b",") + 1 for line in text[:PIECE_BYTES].split(b"\n")[1:])
     return next((count for count in cells if count > 2), 0)
 
@@ -104,9 +104,9 @@ def _timed(names: Sequence[str]) -> list[str]:
 
 
 def _tables(text: bytes, begin: int, names: Sequence[str]) -> Iterator[tuple[Ints, Floats]]:
-    """Lines and their cells as numbers, nan where empty; lines of another width are left out."""
+    """Lines and their cells as numbers, nan if empty; lines of another width are left out."""
     width = len(names)
-    # The columns whose numbers show something; of others it counts at most whether there is one.
+    # The columns whose numbers are used; of others, at most it counts whether there is a number.
     telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
     wanted = [
         place
@@ -131,7 +131,7 @@ def _tables(text: bytes, begin: int, names: Sequence[str]) -> Iterator[tuple[Int
 
 
 def _keep_rows(names: Sequence[str], lines: Ints, table: Floats, records: Records) -> None:
-    """Rows of training, of a validation, and those with the time of an epoch: most have nothing in most columns."""
+    """Keeps rows of training, of a validation, and with the time of an epoch: most cells are empty."""
     columns = {name: table[:, i] for i, name in enumerate(names)}
     unknown = np.broadcast_to(np.nan, len(lines))
     step, epoch = (columns.get(name, unknown) for name in ("step", "epoch"))
@@ -140,7 +140,7 @@ def _keep_rows(names: Sequence[str], lines: Ints, table: Floats, records: Record
     for name in losses:
         loss = np.where(np.isnan(loss), columns[name], loss)
     trained = ~np.isnan(loss)
-    if not losses:  # rows in which any column but epoch and step, and none of a validation, has a value
+    if not losses:  # rows with a value in any column except epoch, step and those of a validation
         for name in names:
             if name not in ("epoch", "step") and not _VALIDATION.search(name):
                 trained |= ~np.isnan(columns[name])
@@ -159,7 +159,7 @@ def _keep_rows(names: Sequence[str], lines: Ints, table: Floats, records: Record
 
 
 def _of_nameless(columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Lines and steps: the fullest rising column of whole numbers with the largest is the step."""
+    """Lines and steps: of the full, rising columns of whole numbers, the step is the one with the largest."""
     lines, *cells = columns
     filled = [column for column in cells if len(lines) and not np.isnan(column).any()]
     whole = [column for column in filled if (column % 1 == 0).all() and (column[1:] >= column[:-1]).all()]
@@ -182,7 +182,7 @@ def _whole(column: np.ndarray) -> np.ndarray:
 
 
 def _times(clocks: dict[str, Floats], lines: Ints, number: Ints, goes_on: bool, records: Records) -> Floats:
-    """Of a step, from the first of the columns that a user may have logged; nan where there is none."""
+    """Step times from the first suitable column that the user logged; nan if there is none."""
     line = int(lines[0])
     for name, column in clocks.items():
         found = _PER_STEP.search(name)
@@ -205,7 +205,7 @@ def _times(clocks: dict[str, Floats], lines: Ints, number: Ints, goes_on: bool, 
 
 
 def _by_epoch(lines: Ints, number: int, goes_on: bool, records: Records) -> Floats:
-    """Each epoch's time over its steps; the user's clock has the validation in it."""
+    """Each epoch's time divided by its steps; the user's clock includes the validation."""
     ends, place, took, steps = records.take_columns(_EPOCHS, 4)
     first = place == place.min()
     ends, took, steps = ends[first], took[first], steps[first] + 1
@@ -213,7 +213,7 @@ def _by_epoch(lines: Ints, number: int, goes_on: bool, records: Records) -> Floa
     per_step = np.where(done > 0, took / np.maximum(done, 1), np.nan)
     usual = median(per_step[np.isfinite(per_step)]) if np.isfinite(per_step).any() else math.nan
     if number > done[0] * 2 or goes_on:
-        per_step[0] = per_step[1] if len(per_step) > 1 else math.nan  # the log begins within a run
+        per_step[0] = per_step[1] if len(per_step) > 1 else math.nan  # the log begins in the middle of a run
     per_step = np.append(np.where(np.isfinite(per_step), per_step, usual), usual)
     times = np.empty(len(lines))
     for rows in pieces(len(lines)):  # there may be millions

@@ -1,9 +1,9 @@
 """Any numbered line with a time, described by one example: `it 12 | 0.34 s`.
 
-What stands in the example says what its numbers may be (like_claims.py): one beside a word such as `iter`, or before
-its end as in `12/500`, is the iteration's, one with a unit of time a time, one behind `loss` the loss; other numbers
-stand for any number, words for themselves. All lines then decide which number counts up, whether it begins again with
-each epoch, and what the times are (like_readings.py).
+The text of the example shows what its numbers may be (like_claims.py): a number next to a word such as `iter`, or
+before its end as in `12/500`, is the iteration's; one with a unit of time is a time; one after `loss` is the loss.
+Other numbers match any number, words match themselves. All lines together then decide which number counts up, whether
+it restarts in each epoch, and what the times are (like_readings.py).
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ _PLACES = "like"
 
 
 class Implausible(NoIterations):
-    """Lines are like the example, but what they say cannot be iterations and their times."""
+    """Lines are like the example, but what they say cannot be iterations and times."""
 
     about = "like"
 
 
 def reader_like(example: str) -> Reader:
-    """A reader for lines like the example. Raises UsageError where that has no number, or nothing that shows a time."""
+    """A reader for lines like the example. Raises UsageError if it has no number, or nothing that shows a time."""
     whole = example.strip()
     if len(whole) > LONGEST_LINE:
         raise UsageError(
@@ -88,11 +88,11 @@ def reader_like(example: str) -> Reader:
         )
     stripped, prefix = strip_prefix(whole)
     stamped = stamp_of(prefix) is not None
-    # A number in front may be a launcher's, or the iteration's; a comma may stand between two numbers.
+    # A number in front may be a launcher's or the iteration's; a comma may separate two numbers.
     lines = dict.fromkeys((stripped, whole))
     ways = dict.fromkeys((line, tuple(pieces_of(line, figure))) for line in lines for figure in (THOUSANDS, PLAIN))
     found = [(line, pieces, claims_of(line, pieces)) for line, pieces in ways]
-    for by_clock in (False, True):  # a clock is enough where no time is printed
+    for by_clock in (False, True):  # a clock is enough if no time is printed
         for line, pieces, claims in found:
             kinds = {claim.kind for claim in claims.values()}
             timed = "time" in kinds or (by_clock and ("stamp" in kinds or (stamped and line == stripped)))
@@ -112,7 +112,7 @@ def reader_like(example: str) -> Reader:
 
 
 def _decimal_comma(line: str, pieces: Sequence[Piece], claims: Mapping[int, Claim]) -> bool:
-    """Whether the time is what stands behind the comma of a number; in a row of a table that is a cell of its own."""
+    """Whether the time is the part after the comma of a number; in a row of a table it would be a separate cell."""
     times = [place for place, claim in claims.items() if claim.kind == "time"]
     place = max(times, key=lambda place: claims[place].weight, default=0)
     if place < 2:
@@ -139,7 +139,7 @@ def _format(example: str, line: str, pieces: Sequence[Piece], claims: Mapping[in
     names |= {place: f"number_{rank}" for rank, place in enumerate(numbers)}
     names |= {place: f"time_{rank}" for rank, place in enumerate(times)}
     for place, name in list(names.items()):
-        if name.startswith(("number", "epoch")):  # the number behind `/` or `of`, directly after this one
+        if name.startswith(("number", "epoch")):  # the number after `/` or `of`, directly after this one
             following = [i for i in range(place + 1, len(pieces)) if pieces[i].kind != "space"][:2]
             if len(following) == 2 and pieces[following[0]].text in ("/", "of") and pieces[following[1]].is_whole:
                 names.setdefault(following[1], "epochs" if name == "epoch" else name.replace("number", "last"))
@@ -162,15 +162,15 @@ def _format(example: str, line: str, pieces: Sequence[Piece], claims: Mapping[in
 
 
 def _statement(pieces: Sequence[Piece], names: Mapping[int, str]) -> str:
-    """Columns of figures are padded: spaces may come and go before a number, but not between it and a word.
+    """The example as a statement. Columns of figures are padded: spaces may vary before a number, but not after a word.
 
-    What follows the last figure that counts, and the word beside it, may be anything.
+    What follows the last figure that counts, and the word next to it, may be anything.
     """
     statement, before = "", ""
     behind = [place for place in range(max(names) + 1, len(pieces)) if pieces[place].kind == "space"]
     for place, piece in enumerate(pieces[: behind[1] if len(behind) > 1 else len(pieces)]):
         name = names.get(place)
-        if piece.kind == "space":  # of which a wider number would leave nothing, where it only pads
+        if piece.kind == "space":  # if it only pads, a wider number leaves none of it
             following = pieces[place + 1].kind if place + 1 < len(pieces) else ""
             statement += "{pad}" if before == "other" and following in _FIGURES else "{gap}"
         elif piece.kind in ("bar", "drawing"):
@@ -185,7 +185,7 @@ def _statement(pieces: Sequence[Piece], names: Mapping[int, str]) -> str:
             name = "unix" if name == "stamp" else name
             statement += ("{pad}" if before not in ("", "space") else "") + f"{{{name}:{kind}}}".replace("None:", "")
         else:
-            # Letters and digits mixed are an identity or an amount, and another in each line.
+            # Mixed letters and digits are an identifier or an amount, and differ in each line.
             mixed = any(c.isdigit() for c in piece.text) and any(c.isalpha() for c in piece.text)
             statement += "{name}" if piece.kind == "word" and mixed else Line.literally(piece.text)
         before = piece.kind
@@ -196,7 +196,7 @@ _FIGURES = ("number", "clock", "duration")
 
 
 def _kind(name: str | None, following: str) -> str:
-    """Of a number: a comma that the example has behind it is not of it."""
+    """The kind of a number: a comma after it in the example is not part of it."""
     if name is not None and name.startswith(("number", "last", "epoch")):
         return "int" if following == "," else "whole"
     if following == ",":
@@ -209,17 +209,17 @@ def _kind(name: str | None, following: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Like(LineFormat):
-    """Lines of one shape, whose numbers and times are understood once all are read."""
+    """Lines of one shape, whose numbers and times are interpreted once all are read."""
 
     example: str
     numbers: int
-    """How many may be the iteration's; where there is none it is the epoch."""
+    """How many may be the iteration's; if none, the epoch's number is used."""
     times: tuple[tuple[Claim, str, float], ...]
-    """What may be its time, what the example calls it, and half of its last digit."""
+    """What may be its time, the word for it in the example, and half of its last digit."""
 
     @cached_property
     def marks_of_time(self) -> tuple[str, ...]:
-        """What stands beside the time may be a letter only: its near misses have the longest word of the line."""
+        """Near misses are recognised by the longest word of the line: next to the time there may be only a letter."""
         return tuple(line.letters.decode() for line in self.iterations)
 
     def reader(self) -> Reader:
@@ -230,7 +230,7 @@ class _Like(LineFormat):
         super().read_block(block, left, numbers, records)
         added = records.columns["line"][before:]
         lines = np.sort(np.concatenate(added)) if added else np.empty(0)
-        for line in map(int, (*lines[:2], *lines[-1:])):  # to be shown; the last may be a copy
+        for line in map(int, (*lines[:2], *lines[-1:])):  # to be shown to the user; the last may be a copy
             text = block.line(line - int(numbers[0]))[:LONGEST_LINE_KEPT].decode("utf-8", "replace")
             records.kept.append((line, text.strip()))
 
@@ -276,7 +276,7 @@ class _Like(LineFormat):
                     Message("give a line with the number of its iteration, such as: it 12 | 0.34 s"),
                 )
             known = np.isfinite(found.number)
-            if (np.diff(found.number) <= 0).any():  # a log may stand twice in a file, and ranks print the same
+            if (np.diff(found.number) <= 0).any():  # a file may contain its log twice, and ranks print the same
                 times = table[3 + 2 * self.numbers :]
                 known &= first_of_each(found.number, found.epoch, rows.loss, rows.stamp_s, *times)
             rows, table, found = rows.take(known), table[:, known], found.take(known)
@@ -293,7 +293,7 @@ class _Like(LineFormat):
     def _add_times(
         self, rows: Iterations, found: Counted, end: float, columns: list[TimeColumn], records: Records
     ) -> None:
-        """The rows with the times of their iterations, and how they were understood."""
+        """Adds the rows with the times of their iterations, and how they were interpreted."""
         counts_epochs = found.of_epochs
         length = float(np.nanmax([rows.number.max() - rows.number.min() + 1, end]))
         seen = Rows(rows.number, found.number, found.epoch, through_midnight(rows.stamp_s), length)
@@ -315,7 +315,7 @@ class _Like(LineFormat):
                     records.events.append(Fact(line=line, name="first_covers", value=done))
         beside = [type(event) for event in (*records.sorted_events(), *records.unplaced_events())]
         if reading.meaning == "step" and 2 * max(map(beside.count, (Evaluation, Checkpoint))) > len(rows) > 2:
-            # What comes with most lines could not be separated from the steps: no time but theirs is printed.
+            # What comes with most lines could not be separated from the steps: only the steps have a time.
             records.events.append(Fact(line=int(rows.line[0]), name="holds", value=NOTHING))
         places = [place for place, column in enumerate(columns) if any(column is each for each in usable)]
         place = None if reading.column is None else places[reading.column]
@@ -330,7 +330,7 @@ class _Like(LineFormat):
         texts = {line: text for line, text in records.kept if line in rows.line}
         for line in sorted({min(texts), max(texts)} if texts else ()):
             row = int(np.searchsorted(rows.line, line))
-            if row == len(rows) or rows.line[row] != line:  # its number was none
+            if row == len(rows) or rows.line[row] != line:  # its number was invalid
                 continue
             printed = float(columns[place].values[row]) * reading.scale if place is not None else np.nan
             loss = float(rows.loss[row])

@@ -1,7 +1,7 @@
-"""What the numbers of an example line may be, by the words and units beside them.
+"""What the numbers of an example line may be, by the words and units next to them.
 
-Several may be the iteration's number, and several a time: all are claims, each with a weight, and the lines of the log
-decide between them (like_readings.py).
+Several may be the iteration's number, and several a time: each of these is a claim with a weight, and the lines of the
+log decide between them (like_readings.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DURATION = r"\d{1,7}[dhm](?: \d{1,7}[hms]){1,3}"
 THOUSANDS, PLAIN = r"\d+(?:,\d{3})*", r"\d+"
 _COUNT = r"(?:global[_ ]?step|it|iters?|iterations?|steps?|(?:mini_?)?batch(?:es)?|updates?)"
 _GLUED = ("iter", "iteration", "step", "batch", "epoch")  # as in `iter12` and `step_12`
-# By the letters people write: the unit as it is shown to the reader, and its seconds.
+# By the letters people write: the unit as it is shown to the user, and its seconds.
 UNITS = {
     **dict.fromkeys(("ns", "nsec", "nanosecond", "nanoseconds"), ("ns", 1e-9)),
     **dict.fromkeys(("us", "\u00b5s", "\u03bcs", "usec", "microsecond", "microseconds"), ("\u00b5s", 1e-6)),
@@ -31,11 +31,11 @@ UNITS = {
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), ("h", HOUR_S)),
     **dict.fromkeys(("d", "day", "days"), ("d", DAY_S)),
 }
-_LETTERS = ("m", "h", "d")  # as capitals they are millions and the like
+_LETTERS = ("m", "h", "d")  # as capitals they mean millions and the like
 _UNIT_WORDS = "|".join(sorted(UNITS.keys() - set(_LETTERS), key=len, reverse=True))
 _UNIT = rf"(?P<unit>{_UNIT_WORDS}|(?-i:[{''.join(_LETTERS)}]))"
 _PER, _A_SECOND = r"\s?(?:/|_per_|per\b)\s?", r"(?:secs?|seconds?|s)\b"
-# Behind a number.
+# After a number.
 _UNIT_BEHIND = Pattern(rf"(?i)\s?[(\[]?{_UNIT}\b(?P<each>{_PER}{_COUNT}\b)?(?!{_PER}epoch|\s?[:=]\s?\d)")
 _RATE_BEHIND = Pattern(rf"(?i)\s?(?:{_COUNT}|its|b){_PER}{_A_SECOND}")
 _TOKENS_BEHIND = Pattern(rf"(?i)\s?(?P<thousands>k?)\s?(?:tok|tokens?){_PER}{_A_SECOND}")
@@ -76,8 +76,8 @@ _VAL_BEFORE = Pattern(r"(?i)(?:\b|_)(?:val|valid|validation|eval|test|dev)[_\s]\
 _MEAN_BETWEEN = Pattern(r"\s?(?:ms|s)?,?\s*(?:[\d.]+\s?/s)?\s*\(\s*")
 _UNIX = Pattern(r"1\d{9}(?:\.\d+)?")
 _WORD_BEFORE = Pattern(r"([A-Za-z_][\w./-]{0,40}(?: \(\w{1,8}\))?)\W{0,4}$")
-_LOOKED_AT = 100  # letters beside a number; a long line has many numbers
-_LESS_FOR_MEAN = 4  # a mean is chosen only where no other time is as likely
+_LOOKED_AT = 100  # letters next to a number that are read; a long line has many numbers
+_LESS_FOR_MEAN = 4  # a mean is chosen only if no other time is as likely
 
 
 class Piece(NamedTuple):
@@ -93,27 +93,27 @@ class Piece(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a number may be, and how much speaks for it."""
+    """What a number may be, and how strong the evidence is."""
 
     kind: str
     """number, epoch, loss, tokens_per_s, time, or stamp."""
     weight: int = 0
     unit: str = ""
-    """Of a time as it is shown to the reader; empty where none is printed, and seconds are assumed."""
+    """Of a time, as it is shown to the user; empty if none is printed, and seconds are assumed."""
     scale: float = 1.0
-    """Its seconds."""
+    """The unit in seconds."""
     is_rate: bool = False
-    """Iterations in a second instead of a time."""
+    """Iterations per second instead of a time."""
     each: bool = False
-    """The words beside it say that it is of one iteration."""
+    """Whether the words next to it say that it is of one iteration."""
     runs: bool = False
-    """The words beside it say that it has passed since some start."""
+    """Whether the words next to it say that it has passed since some start."""
     is_mean: bool = False
-    """The words beside it say that it is a mean."""
+    """Whether the words next to it say that it is a mean."""
 
 
 def pieces_of(line: str, figure: str) -> list[Piece]:
-    """The line as numbers, words and what stands between them; `figure` is how whole numbers are written."""
+    """Splits the line into numbers, words and what is between them; `figure` is how whole numbers are written."""
     glued = "|".join(rf"(?<={word}{mark})" for word in _GLUED for mark in ("", "_"))
     token = re.compile(
         rf"(?P<stamp>(?<![\w.:-]){_STAMP}(?!\d))|(?P<clock>(?<![\w.:]){_CLOCK}(?![\d.:]))"
@@ -125,7 +125,7 @@ def pieces_of(line: str, figure: str) -> list[Piece]:
 
 
 def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
-    """What the numbers among the pieces may be, by their place."""
+    """What the numbers among the pieces may be, by their index."""
     found = {place: claim for place, piece in enumerate(pieces) if (claim := _claim(line, piece)) is not None}
     for place, claim in list(found.items()):  # as in `Time 0.340 ( 0.412)`
         following = [i for i in range(place + 1, len(pieces)) if pieces[i].kind == "number"][:2]
@@ -134,7 +134,7 @@ def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
                 found[other] = claim._replace(weight=claim.weight - _LESS_FOR_MEAN, is_mean=True)
     if any(claim.kind == "number" for claim in found.values()):
         return found
-    # No word shows it: what the line begins with, a number without a name behind it, or any.
+    # No word shows it: the number may be what the line begins with, one without a name after it, or any.
     spare = [place for place, piece in enumerate(pieces) if piece.is_whole and place not in found]
     spare = [
         place
@@ -146,7 +146,7 @@ def claims_of(line: str, pieces: Sequence[Piece]) -> dict[int, Claim]:
     for place in spare:
         unnamed = not _NAMED_BEHIND.match(line, pieces[place].end)
         weight = -1 if place < word else -2 if unnamed else -3
-        if weight > -3 or not epochs:  # an epoch is better than a number of which nothing is known
+        if weight > -3 or not epochs:  # an epoch is better than a number about which nothing is known
             found[place] = Claim("number", weight)
     return found
 

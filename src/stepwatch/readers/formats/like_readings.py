@@ -1,10 +1,10 @@
-"""What the columns of numbers and times are in lines that an example describes.
+"""What the columns of numbers and times mean in lines that are described by an example.
 
-Which numbers are those of iterations, and which of their epochs. Whether a time is that of an iteration, of all since
-the line before, or a clock that runs on.
+Which numbers are those of iterations, and which of epochs. Whether a time is that of an iteration, of all iterations
+since the previous line, or a running clock.
 
-One line cannot show it, all lines can. A column that never falls is a clock, one that only falls is what is left. Where
-lines have a timestamp, or a second column of times, the reading is chosen that agrees with it.
+One line cannot show this, but all lines can. A column that never falls is a clock, one that only falls is the time
+left. If lines have a timestamp, or a second column of times, the reading that agrees with it is chosen.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from stepwatch.run import Checkpoint, Evaluation, Floats, Ints, Iterations
 from stepwatch.run.more import TimeMeaning
 from stepwatch.units import DAY_S, MILLI
 
-_NEAR = 1.25  # two figures of the same thing, one with pauses and one without
+_NEAR = 1.25  # how much two figures of the same thing differ, one with pauses and one without
 _LONGEST_RUN_S = 366 * DAY_S  # nobody waits longer
-_WITNESS = 5  # what agreement counts, against the weights of the words (like_claims.py)
+_WITNESS = 5  # the weight of agreement, next to the weights of the words (like_claims.py)
 
 
 # --- the numbers ------------------------------------------------------------------------------------------------------
 
 
 class Counted(NamedTuple):
-    """The numbers of the iterations and of their epochs, and their ends; nan where the lines have none."""
+    """The numbers of the iterations and of their epochs, and their ends; nan if the lines have none."""
 
     number: Floats
     last: Floats
     epoch: Floats
     epochs: Floats
     of_epochs: bool = False
-    """The numbers are those of epochs: the lines have no other."""
+    """Whether the numbers are those of epochs, because the lines have no others."""
 
     def take(self, rows: np.ndarray) -> Counted:
         number, last, epoch, epochs = (column[rows] for column in self[:4])
@@ -57,13 +57,13 @@ class Counted(NamedTuple):
         return bool(moved.any()) and bool(astray.sum() <= 1 + 0.05 * moved.sum())
 
     def is_nested(self) -> bool:
-        """Whether the numbers are those within the epochs, not of something else: they move more often, or are full."""
+        """Whether the numbers count within the epochs: they change more often, or equal their end."""
         full = bool((self.number == self.last).all())
         return full or (np.diff(self.number) != 0).sum() > 2 * (np.diff(self.epoch) != 0).sum()
 
 
 def counted(numbers: np.ndarray, lasts: np.ndarray, epoch: Floats, epochs: Floats) -> Counted | None:
-    """Which of the numbers counts the iterations, and which its epochs; None where none does."""
+    """Which of the numbers counts the iterations, and which the epochs; None if none does."""
     pairs = [Counted(number, last, epoch, epochs) for number, last in zip(numbers, lasts, strict=True)]
     pairs = [pair for pair in pairs if np.isfinite(pair.number).mean() > 0.5]
     found = next((pair for pair in pairs if pair.counts()), None)
@@ -80,11 +80,11 @@ def counted(numbers: np.ndarray, lasts: np.ndarray, epoch: Floats, epochs: Float
 
 
 def through_epochs(rows: Iterations, records: Records, found: Counted) -> tuple[Iterations, float]:
-    """Numbers that go on where an epoch begins its own, and the length of the run where that is known."""
+    """Numbers that continue where an epoch restarts its own, and the length of the run if it is known."""
     epoch, epochs = found.epoch, float(found.epochs[-1])
     step, end = np.diff(epoch), float(found.last[-1])
     if ((step > 0) & (np.diff(rows.number) <= 0)).any():
-        if not np.isfinite(end):  # by the numbers in it: counted from 0, its last line is not its end
+        if not np.isfinite(end):  # by the numbers in it: if they count from 0, the last line is not the end
             gaps = np.diff(np.unique(rows.number)).astype(np.float64)
             end = float(rows.number.max() + (median(gaps) if len(gaps) and rows.number.min() == 0 else 0))
         base = min(float(np.nanmin(epoch)), 1.0)  # counted from 0 or from 1
@@ -95,7 +95,7 @@ def through_epochs(rows: Iterations, records: Records, found: Counted) -> tuple[
         records.events = [event for event in events if not isinstance(event, (Evaluation, Checkpoint))]
         end *= epochs
     elif np.isfinite(epoch[-1]) and not (step > 0).any():
-        end = end if epochs == 1 else np.nan  # of the only epoch there is, or of each
+        end = end if epochs == 1 else np.nan  # of the only epoch, or of each
     return rows, end
 
 
@@ -103,7 +103,7 @@ def through_epochs(rows: Iterations, records: Records, found: Counted) -> tuple[
 
 
 class TimeColumn(NamedTuple):
-    """The times of all lines that stand at one place, in seconds."""
+    """The times at one place of all lines, in seconds."""
 
     claim: Claim
     values: Floats
@@ -112,19 +112,19 @@ class TimeColumn(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One way to understand the times."""
+    """One interpretation of the times."""
 
     meaning: TimeMeaning
     column: int | None
     """None for the clock in front of the lines."""
     scale: float
-    """Where no unit is printed, and it cannot be seconds."""
+    """Not 1 if no unit is printed, and it cannot be seconds."""
     score: float
     usual: tuple[float, float]
-    """An iteration by this reading, without and with what is between iterations."""
+    """The time of an iteration by this reading, without and with what happens between iterations."""
 
     def agrees(self, clock: Reading) -> bool:
-        """Whether the steps fit into the time of the clock, and do not leave most of it empty."""
+        """Whether the steps fit into the time of the clock without leaving most of it empty."""
         # Evaluations and saves between two lines may take five times as long as the steps, rarely more.
         least = _NEAR if self.meaning != "step" else 5.0
         return clock.usual[0] / least <= self.usual[0] <= clock.usual[1] * _NEAR
@@ -135,22 +135,22 @@ class Rows(NamedTuple):
 
     number: Ints
     inside: Floats
-    """Numbers as they are printed, which may begin again with each epoch."""
+    """Numbers as printed, which may restart in each epoch."""
     epoch: Floats
     stamps: Floats
     length: float
-    """Iterations of the run as far as they are known."""
+    """Iterations of the run, as far as they are known."""
 
     @property
     def done(self) -> Floats:
-        """How many iterations a mean is of, where they are counted from 0 or from 1."""
+        """How many iterations a mean covers, whether they are counted from 0 or from 1."""
         return np.asarray(self.inside + (self.inside.min() == 0))
 
     def of(self, kept: np.ndarray) -> Rows:
         return self._replace(**{name: getattr(self, name)[kept] for name in ("number", "inside", "epoch", "stamps")})
 
     def parts(self, values: Floats) -> list[slice]:
-        """Where these values may start again: with a number that falls, a new epoch, or by a timer that was reset."""
+        """The parts between restarts of these values: at a falling number, a new epoch, or a timer that was reset."""
         step = np.diff(values)
         cut = (np.diff(self.number) <= 0) | ((np.diff(self.epoch) > 0) & (step < 0))
         back = (step < 0) & ~cut
@@ -160,7 +160,7 @@ class Rows(NamedTuple):
         return [slice(*edges) for edges in pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), len(values)])]
 
     def covers(self) -> Floats:
-        """Iterations since the line before; of a first line the usual number."""
+        """Iterations since the previous line; for a first line, the usual number."""
         gaps = np.diff(self.number).astype(np.float64)
         rising = gaps[gaps > 0]
         usual = median(rising) if len(rising) else 1.0
@@ -168,10 +168,10 @@ class Rows(NamedTuple):
 
 
 def chosen(rows: Rows, columns: Sequence[TimeColumn]) -> tuple[Reading | None, bool]:
-    """The reading for which most speaks, None where there is none; and whether another is as good."""
+    """The reading with the most evidence, or None; and whether another one is as good."""
     found = [reading for place, column in enumerate(columns) for reading in _readings(rows, place, column)]
     clock = _clock(rows)
-    if clock is None:  # a time that runs on is as good as one
+    if clock is None:  # a running time is as good as one
         running = [each for each in found if each.meaning == "elapsed" and each.score > 0]
         clock = max(running, key=lambda each: each.score, default=None)
     else:
@@ -190,7 +190,7 @@ def chosen(rows: Rows, columns: Sequence[TimeColumn]) -> tuple[Reading | None, b
             score = _WITNESS if reading.agrees(clock) else -_WITNESS
         sure = clock is not None and score > 0
         if not sure and (reading.meaning == "interval" or (reading.scale != 1.0 and reading.score < 0)):
-            continue  # nothing but a clock can show it
+            continue  # only a clock can prove it
         judged.append(reading._replace(score=reading.score + score))
     judged = [each for each in judged if each.score > -_WITNESS]
     if not judged:
@@ -203,7 +203,7 @@ def chosen(rows: Rows, columns: Sequence[TimeColumn]) -> tuple[Reading | None, b
 
 
 def times_of(rows: Rows, columns: Sequence[TimeColumn], reading: Reading) -> Floats:
-    """The time of an iteration in each row; nan where none can be known."""
+    """The time of an iteration in each row; nan if it is unknown."""
     if reading.column is None:
         values = rows.stamps
         error_s = WHOLE_SECONDS if bool((values[np.isfinite(values)] % 1 == 0).all()) else 0.0
@@ -225,7 +225,7 @@ def times_of(rows: Rows, columns: Sequence[TimeColumn], reading: Reading) -> Flo
 
 
 def counts_down(rows: Rows, column: TimeColumn) -> bool:
-    """Whether the times are what is left: they hardly ever rise, and fall to less than half."""
+    """Whether the times are the time left: they hardly ever rise, and fall to less than half."""
     known = np.isfinite(column.values)
     values = column.values[known]
     if len(values) < 6:
@@ -236,7 +236,7 @@ def counts_down(rows: Rows, column: TimeColumn) -> bool:
 
 
 def _readings(rows: Rows, place: int, column: TimeColumn) -> Iterator[Reading]:
-    """How a column may be understood, whatever the others say."""
+    """The possible interpretations of a column, regardless of the others."""
     claim = column.claim
     known = np.isfinite(column.values)
     kept, values = rows.of(known), column.values[known]
@@ -244,8 +244,8 @@ def _readings(rows: Rows, place: int, column: TimeColumn) -> Iterator[Reading]:
         return
     rises, longest, parts = _rises(kept, values)
     grown = float(longest[-1] / longest[0]) if longest[0] > 0 else np.inf
-    # A clock never falls, in more lines than chance would give: a hundred, or eight in which it grows threefold. Fewer
-    # are enough where a word says so.
+    # A clock never falls, in more lines than chance would allow: a hundred, or eight in which it grows threefold. Fewer
+    # are enough if a word says so.
     if claim.runs:
         runs = rises and len(longest) >= (3 if grown >= 1.5 else 6)
     else:
@@ -268,7 +268,7 @@ def _readings(rows: Rows, place: int, column: TimeColumn) -> Iterator[Reading]:
     for scale in (1.0, MILLI) if not claim.unit else (1.0,):
         step = middle * scale
         score = float(claim.weight)
-        if scale != 1.0:  # seconds, unless no run takes so long
+        if scale != 1.0:  # seconds, unless no run takes that long
             score = score - 1 if middle * rows.length > _LONGEST_RUN_S else -1.0
         if step * rows.length <= _LONGEST_RUN_S:
             yield Reading("step", place, scale, score, (step, step))
@@ -277,7 +277,7 @@ def _readings(rows: Rows, place: int, column: TimeColumn) -> Iterator[Reading]:
 
 
 def _rises(rows: Rows, values: Floats) -> tuple[bool, Floats, list[slice]]:
-    """Whether values never fall but where they start again, the longest stretch of them, and all stretches."""
+    """Whether values fall only where they restart, the longest stretch between restarts, and all stretches."""
     parts = rows.parts(values)
     longest = max((values[part] for part in parts), key=len)
     never_falls = all(bool((np.diff(values[part]) >= 0).all()) for part in parts)
@@ -286,7 +286,7 @@ def _rises(rows: Rows, values: Floats) -> tuple[bool, Floats, list[slice]]:
 
 
 def _clock(rows: Rows) -> Reading | None:
-    """The reading by the timestamps, where the lines have any."""
+    """The reading by the timestamps, if the lines have any."""
     known = np.isfinite(rows.stamps)
     if known.sum() < 3 or known.mean() < 0.9:
         return None
@@ -296,7 +296,7 @@ def _clock(rows: Rows) -> Reading | None:
 
 
 def _usual(rows: Rows, values: Floats, parts: Sequence[slice]) -> tuple[float, float] | None:
-    """The middle and the mean time of an iteration by a clock, the shorter first; None where it stands still."""
+    """The median and the mean time of an iteration by a clock, the shorter first; None if the clock never advances."""
     spans = np.concatenate([np.diff(values[part]) for part in parts])
     covers = np.concatenate([np.diff(rows.number[part]) for part in parts])
     counted = covers > 0
@@ -308,7 +308,7 @@ def _usual(rows: Rows, values: Floats, parts: Sequence[slice]) -> tuple[float, f
 
 
 def _differences(rows: Rows, part: slice, clock_s: Floats, errors_s: Floats, *, since_start: bool) -> Floats:
-    """The mean time of an iteration since the line before; nan where one line is all."""
+    """The mean time of an iteration since the previous line; nan if there is only one line."""
     number, inside, elapsed = rows.number[part], rows.inside[part], clock_s[part]
     if len(number) < 2:
         return np.full(len(number), np.nan)

@@ -1,7 +1,8 @@
-"""litgpt: pretraining and finetuning, with the older lines of lit-gpt and TinyLlama.
+"""litgpt: pretraining and finetuning, including the older lines of lit-gpt and TinyLlama.
 
-A line is one micro-batch, after its data was fetched; where the optimizer steps, its time waits for all that was queued
-before. Validation is outside and its time is printed; saving is outside, and nothing shows what it took.
+A line is one micro-batch, timed after its data was fetched. If the optimizer steps, the time includes waiting for all
+work queued before. Validation is not included, and its time is printed; saving is not included, and its time is
+unknown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """llm.c: the mixed-precision build, the fp32 build, the CPU program and their PyTorch twin.
 
-The time of a step is taken around the loading of the data, forward, backward and update; validation, HellaSwag, samples
-and checkpoints lie outside. `tok/s` of the mixed-precision build is a moving average, the time is not. A card that its
-table does not know has an MFU of -100 %.
+The time of a step covers data loading, forward, backward and update, but no validation, HellaSwag, samples or
+checkpoints. `tok/s` of the mixed-precision build is a moving average, the time is not. A card that is not in its table
+has an MFU of -100 %.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ FORMAT = LineFormat(
 def _finish(first_line: int, records: Records) -> None:
     FORMAT.finish(first_line, records)
     printed = records.columns["reported_mfu"]
-    printed[:] = [np.where(part < 0, np.nan, part) for part in printed]  # no card of its table
-    # Its count of the work of a token: 6 N + 6 L C T, where nanoGPT has 12 for the attention.
+    printed[:] = [np.where(part < 0, np.nan, part) for part in printed]  # the card is not in its table
+    # It counts 6 N + 6 L C T FLOPs per token, where nanoGPT has 12 for the attention.
     known: dict[str, float] = {}
     for fact in [event for event in records.events if isinstance(event, Fact)]:
         if fact.name not in ("n_params", "n_layer", "n_embd", "block_size") or isinstance(fact.value, str):

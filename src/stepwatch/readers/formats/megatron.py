@@ -1,8 +1,8 @@
 """Megatron-LM, Megatron-DeepSpeed and GPT-NeoX.
 
-The time is the mean since the line before, the cards waited for. Since the end of 2023, when lines got a clock of their
-own, the timer stands still during evaluations and saves; before, both are in the mean of the next line. Since 2026 the
-first iteration is printed alone and counted again in the next mean.
+The time is the mean since the previous line, including the wait for the cards. Since the end of 2023, when lines got
+their own clock, the timer stops during evaluations and saves; before, both are in the mean of the next line. Since 2026
+the first iteration is printed alone, and counted again in the next mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stepwatch.units import GIGA
 _OWN_CLOCK = b"] iteration "
 _WORK = "gigaflops of an iteration on one card"
 _SHARD = Line("{any}number of parameters on ({any}) model parallel rank ({tensor:int}, {pipeline:int}): {count:int}")
-_OF_EVALUATIONS = ("eval_iters", "eval_interval")  # without a meaning where no iteration evaluates
+_OF_EVALUATIONS = ("eval_iters", "eval_interval")  # meaningless if no iteration evaluates
 _SETTINGS = {
     "seq_length": "block_size", "micro_batch_size": "batch_size", "train_iters": "max_iters",
     "world_size": "world_size", "log_interval": "log_interval", "eval_interval": "eval_interval",
@@ -62,7 +62,7 @@ class _Megatron(LineFormat):
         if not len(rows):
             return
         starts = starts_of(rows, events)
-        # The line after the first counts the first again: the clock shows it, and the difference is what it should say.
+        # The line after the first may count the first again. If the clock shows this, use the difference instead.
         steps, seconds = gaps_of(rows, starts)
         with np.errstate(invalid="ignore", divide="ignore"):
             rest = ((steps + 1) * rows.time_s - np.roll(rows.time_s, 1)) / np.maximum(steps, 1)
@@ -74,7 +74,7 @@ class _Megatron(LineFormat):
         if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in stated):
             stated = [event for event in stated if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
         if not any(isinstance(event, Fact) and event.name == "own_clock" for event in stated):
-            # The timer runs on: what is known to have taken how long is taken out, the rest stays in the next line.
+            # The timer keeps running: subtract what is known to have taken how long; the rest stays in the next line.
             inside = set()
             for kind, own in ((EVALUATION, evaluations), (CHECKPOINT, saves)):
                 if own and all(event.took_s is not None for event in own):
@@ -87,7 +87,7 @@ class _Megatron(LineFormat):
 
 
 def _saves(events: Sequence[Event], rows: Iterations) -> list[Checkpoint]:
-    """Each save once: its timer, printed when it is done, shows what it took, else the clocks of begin and end."""
+    """Each save once: its timer, printed when it is done, shows its time, else the clocks of its begin and end do."""
     saves: list[Checkpoint] = []
     for event in events:
         if isinstance(event, Checkpoint) and saves and saves[-1].at == event.at:
@@ -100,7 +100,7 @@ def _saves(events: Sequence[Event], rows: Iterations) -> list[Checkpoint]:
 
 
 def _between(begin: Checkpoint, end: Checkpoint, rows: Iterations) -> float | None:
-    """By the clock; None where iterations lie between, since the save then ran beside them."""
+    """By the clock; None if iterations are in between, because the save then ran in parallel."""
     apart = np.searchsorted(rows.line, begin.line) == np.searchsorted(rows.line, end.line)
     if begin.stamp_s is None or end.stamp_s is None or not apart:
         return None
@@ -108,7 +108,7 @@ def _between(begin: Checkpoint, end: Checkpoint, rows: Iterations) -> float | No
 
 
 def _evaluations(events: Sequence[Event]) -> list[Evaluation]:
-    """Each iteration once, with the sum of the timers of its data sets, which stand before their losses."""
+    """Each iteration once, with the sum of the timers of its data sets, which come before their losses."""
     found: list[Evaluation] = []
     took = 0.0
     for event in events:
@@ -124,7 +124,7 @@ def _evaluations(events: Sequence[Event]) -> list[Evaluation]:
 
 
 def _derived(events: Sequence[Event], rows: Iterations, starts: Ints, work: np.ndarray) -> list[Fact]:
-    """For each process: parameters from those of its shards, tokens from batch and length, work from TFLOP/s."""
+    """For each process: parameters summed over its shards, tokens from batch and length, work from TFLOP/s."""
     facts = [event for event in events if isinstance(event, Fact)]
     derived: list[Fact] = []
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):

@@ -1,9 +1,9 @@
 """MetricLogger: the loop of torchvision's references, and of DETR, DeiT, MAE, DINO, BLIP and many others.
 
-A line shows the mean of the last 20 steps, with what they waited for data; `eta` is the mean of all steps of the epoch
-by those that are left, in whole seconds. Where lines are 10 or 20 steps apart, the seconds since the epoch began follow
-from the means alone; else the last mean stands for the steps between two lines, as far as `eta` allows. `Total time`
-of the epoch is exact, and so is that of an evaluation, which is the same loop under another name.
+A line shows the mean of the last 20 steps, and of their wait for data; `eta` is the mean of all steps of the epoch
+times the steps left, in whole seconds. If lines are 10 or 20 steps apart, the seconds since the epoch began follow from
+the means alone; else the last mean is used for the steps between two lines, as far as `eta` allows. `Total time` of the
+epoch is exact, and so is that of an evaluation, which is the same loop under another name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LINES, _PASSES, _TOTALS, _WHOLES = "lines", "passes", "totals", "wholes"
 
 class _MetricLogger(LineFormat):
     def sniff(self, head: bytes) -> float:
-        """As for any lines; those of mmengine and detectron2 look alike, and call the wait for data otherwise."""
+        """Rules out mmengine and detectron2, whose lines look alike but have another name for the wait for data."""
         return super().sniff(head) if b" data_time: " not in head else 0.0
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
@@ -61,7 +61,7 @@ class _MetricLogger(LineFormat):
         columns = records.take_columns(_LINES, 9)
         known = np.logical_and.reduce([*map(np.isfinite, columns[2:6]), columns[3] > 0, columns[5] <= LONGEST_TIME_S])
         columns = rows_of(columns, known)
-        if np.isnan(columns[1]).any():  # without a number: as many as the count began again
+        if np.isnan(columns[1]).any():  # without a number: count how often the steps restarted
             columns[1] = np.cumsum(np.diff(columns[2], prepend=0) < 0)
         epochs = Epochs.of(*columns[:4])
         rows = in_one_piece(epochs.rows)
@@ -71,7 +71,7 @@ class _MetricLogger(LineFormat):
         passes = _passes(records.take_table(_PASSES, 4), epochs, totals)
         elapsed = _chained(epochs, mean, eta)
         del eta
-        # What the whole epoch took, where it is printed behind its last line.
+        # Scale to the time of the whole epoch, if it is printed after its last line.
         ends, ended = epochs.begins + epochs.lengths - 1, {each.end for each in passes}
         behind = np.concatenate((totals, [[np.inf, np.nan]]))[np.searchsorted(totals[:, 0], epochs.line[ends])]
         printed = (behind[:, 0] < np.append(epochs.line, np.inf)[ends + 1]) & (epochs.done[ends] == epochs.total)
@@ -84,10 +84,10 @@ class _MetricLogger(LineFormat):
         epochs, kept = epochs.without_first_steps()
         times, waits = (epochs.differences(each if kept.all() else each[kept]) for each in (elapsed, waited))
         del elapsed, waited
-        # A log that begins in the middle of an epoch: of what came before is known that it is not of this line.
+        # If a log begins in the middle of an epoch, the steps before its first line are not part of that line.
         begins = epochs.begins[cut]
         times[begins], waits[begins] = mean[kept][begins], data[kept][begins]
-        # What the whole has beyond steps and evaluations, figures and saves, has no line of its own.
+        # The total also includes time without a line of its own, such as figures and saves.
         shown = np.append(epochs.line, -1)
         for line, clock, days in np.nan_to_num(records.take_table(_WHOLES, 3)).tolist():
             whole = clock + days * DAY_S
@@ -99,7 +99,7 @@ class _MetricLogger(LineFormat):
 
 
 def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:
-    """Seconds since the epoch began: by means that follow on each other, else as `eta` allows."""
+    """Seconds since the epoch began: from consecutive means, else as `eta` allows."""
     left = repeated(epochs.total, epochs.lengths) - epochs.done + 1
     begun = np.zeros(len(left), bool)
     begun[epochs.begins] = True
@@ -127,9 +127,9 @@ def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:
 
 
 def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]:
-    """The lines of evaluations as passes: one ends with its total, with a step of training, or where it begins again.
+    """The lines of evaluations as passes: a pass ends with its total, with a training step, or when it begins again.
 
-    A loop of no such name is one only where a training goes on behind one of its length: else it may be of another
+    A loop with another name is a pass only if a training continues after one of its length: else it may be of another
     script.
     """
     stops = np.sort(np.concatenate((epochs.line, totals[:, 0])))

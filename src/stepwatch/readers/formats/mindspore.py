@@ -1,6 +1,6 @@
-"""MindSpore: what its TimeMonitor prints behind each epoch, and LossMonitor's lines above it.
+"""MindSpore: what its TimeMonitor prints after each epoch, and LossMonitor's lines above it.
 
-The time of the epoch is exact, and with the mean of its steps it shows their number. The first epoch holds the
+The time of the epoch is exact; divided by the mean of its steps, it shows their number. The first epoch includes the
 compilation of the graph.
 """
 
@@ -33,7 +33,7 @@ class _MindSpore(LineFormat):
         whole_steps = np.round(whole / step)
         steps = np.maximum(whole_steps, 1.0, out=whole_steps)
         above = rows_from(losses[0], line) - 1
-        # A loss of this epoch; where there is none above, the last row of all stands for it.
+        # The loss of this epoch; if there is none above, index -1 is the appended placeholder.
         known = (above >= 0) & (np.append(losses[0], -1)[above] > np.append(-1, line[:-1]))
         epoch = np.where(known, np.append(losses[1], np.nan)[above], np.nan)
         if np.isnan(epoch).any():

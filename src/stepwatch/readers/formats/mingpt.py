@@ -1,7 +1,8 @@
 """minGPT, and projects that kept its trainer.
 
-The line of an iteration shows the time of the one before it, with all that ran between the two: an evaluation or a
-save after iteration 500 is in the time of 501, which is mostly not printed. The card is not waited for.
+The line of an iteration shows the time of the previous one, including everything that ran between the two: an
+evaluation or a save after iteration 500 is in the time of 501, which is mostly not printed. The time does not wait for
+the card.
 """
 
 from __future__ import annotations

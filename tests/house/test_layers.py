@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.house.trees import FILES, nodes_of, tree_of
-from tools import SOURCE
+from tools import ROOT, SOURCE
 
 GROUND = {"patterns", "messages", "errors", "units", "bounds", "platforms"}
 # Inner rooms first; each may import the ground floor and what is named here, all of it further up in this table.
@@ -125,6 +126,12 @@ def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_every_room_is_in_the_table() -> None:
     assert {room_of(path) for path in FILES} - FACADE == set(MAY_IMPORT)
+
+
+def test_the_page_shows_the_same_table() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `([a-z]\w+)` \|.*\| ([^|]+) \|$", page)
+    assert {room: set(re.findall(r"\w+", inner)) for room, inner in rows} == MAY_IMPORT
 
 
 def test_arrows_point_inwards() -> None:

@@ -34,13 +34,13 @@ _PHASES = ("step", "evaluation", "checkpoint", "data", "wait", "compile", "steps
 
 
 _open: dict[str, Recorder] = {}
-"""Those of this process, by the path of their file."""
+"""The open recorders of this process, by the path of their file."""
 
 
 class Recorder:
     """Times the phases of a training loop and writes them to a file, line by line.
 
-    Ranks write a file each: `run.jsonl`, `run.rank1.jsonl`, …; rank and number of ranks are those of torchrun.
+    Each rank writes its own file: `run.jsonl`, `run.rank1.jsonl`, …; rank and number of ranks are those of torchrun.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Recorder:
         world_size: int | None = None, rotate_bytes: int | None = None, samples: bool = False,
         started: float | None = None,
     ) -> None:  # fmt: skip
-        """`started` is time.time() when the program began, so that its start is part of the record."""
+        """`started` is time.time() when the program began, so that the record includes its start-up."""
         self._process = os.getpid()
         self._closed = False
         own_rank, ranks = rank_of_process()
@@ -59,27 +59,27 @@ class Recorder:
         for name, value in (("tokens_per_iter", tokens_per_step), ("flops_per_iter", flops_per_step)):
             if value is not None:
                 self._settings[name] = value
-        self._machine = machine()  # asking the driver takes a while, which is not the training's
+        self._machine = machine()  # asking the driver takes a while, which is not time of the training
         self._started, self._first = time.time() if started is None else started, first_step
         stem, suffix = os.path.splitext(os.fspath(path))
         self.path = f"{stem}.rank{self.rank}{suffix}" if self.rank else os.fspath(path)
         trouble = Trouble()
         older = _open.pop(os.path.abspath(self.path), None)
-        if older is not None:  # as when a cell of a notebook is run again
+        if older is not None:  # for example when a cell of a notebook is run again
             older.close()
         lines = Lines(self.path, trouble, self._header, rotate_bytes=rotate_bytes)
         self.path = lines.path
         _open[os.path.abspath(self.path)] = self
         self.stopwatch = Stopwatch(lines, trouble, first_step)
         self._step, self._data, self._wait = (Phase(self.stopwatch, kind, None, None) for kind in (STEP, DATA, WAIT))
-        """Used again for each phase of the kind, unless the one before is still open."""
+        """Reused for each phase of the kind, unless the previous one is still open."""
         self._sampler = self._start_sampler() if samples and not self.rank else None
         atexit.register(self.close)
 
     # --- phases -------------------------------------------------------------------------------------------------
 
     def step(self, number: Any = None, **notes: Any) -> Phase:
-        """One turn of the loop. `tokens` and `flops` where they differ from step to step."""
+        """One turn of the loop. Give `tokens` and `flops` if they differ from step to step."""
         if number is not None and type(number) is not int:
             number = self.stopwatch.checked(number)
         step = self._step
@@ -117,7 +117,7 @@ class Recorder:
         return Phase(self.stopwatch, COMPILE, None, notes or None)
 
     def steps(self, loader: Iterable[T]) -> Iterator[T]:
-        """The batches of a loader: getting one is data, what the loop does with it is the step."""
+        """The batches of a loader: getting a batch is data, what the loop does with it is the step."""
         batches = iter(loader)
         while True:
             with self.data():
@@ -129,7 +129,7 @@ class Recorder:
                 yield batch
 
     def note(self, *wrong: Any, **notes: Any) -> None:
-        """Keeps figures with the innermost phase that is open: loss=3.2 within a step."""
+        """Keeps figures with the innermost open phase: loss=3.2 within a step."""
         inner = next((phase for phase in self.stopwatch.open_phases() if phase.kind not in PARTS_OF_STEP), None)
         if inner is None:
             self.stopwatch.trouble.say("note", "note() outside of a phase is not recorded")
@@ -146,11 +146,11 @@ class Recorder:
     def wrote_checkpoint(
         self, at: int, *, waited_s: float, background_s: float | None = None, path: str | None = None
     ) -> None:
-        """A save that was timed elsewhere, for example by a writer in the background."""
+        """Records a save that was timed elsewhere, for example by a background writer."""
         self.stopwatch.write_save(at, waited_s=waited_s, background_s=background_s, path=path)
 
     def close(self) -> None:
-        """Ends the record; also done when the program ends."""
+        """Ends the record; also called when the program ends."""
         if self._closed or os.getpid() != self._process:  # a forked worker is not the loop
             return
         watch = self.stopwatch
@@ -167,8 +167,8 @@ class Recorder:
         atexit.unregister(self.close)
 
     def _start_sampler(self) -> subprocess.Popen[bytes] | None:
-        """In a separate process, which takes no time of the training and does not get its Ctrl-C."""
-        # The ranks of a machine are children of the same launcher; each other's work is not that of other programs.
+        """Runs in a separate process, which takes no time from the training and does not get its Ctrl-C."""
+        # The ranks of a machine are children of the same launcher; work of another rank is not that of another program.
         pid = self._process if self.world_size == 1 else os.getppid()
         samples = os.path.splitext(self.path)[0] + BESIDE
         command = [sys.executable, "-m", "stepwatch.sampler", samples, str(pid), str(self._process)]
@@ -190,7 +190,7 @@ class Recorder:
         self.close()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """A slip in a name is no reason to end a training of days."""
+        """A typo in a name is no reason to end a training of days."""
         if name.startswith("_"):
             raise AttributeError(name)
         near = difflib.get_close_matches(name, _PHASES, 1)

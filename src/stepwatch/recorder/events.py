@@ -1,7 +1,7 @@
-"""What the callbacks for frameworks share: the phases of a loop that we only hear of through events.
+"""What the callbacks for frameworks share: the phases of a loop that we only know from events.
 
-Some things begin without an event. They began where the thing before them ended: that is the mark. Nothing is imported
-here: the framework brings torch.
+Some phases begin without an event. They began when the previous one ended: that moment is the mark. Nothing is
+imported here: the framework brings torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecordingCallback:
         self._events: Events | None = None
 
     def recorder(self, directory: str, settings: Mapping[str, Any], **run: Any) -> Recorder:
-        """For a run that begins: its first_step, rank and world_size."""
+        """Creates the recorder of a run that begins, with its first_step, rank and world_size."""
         path = os.path.join(directory, FILE) if self._path is None else self._path
         plain = {name: value for name, value in settings.items() if value is not None}
         return Recorder(
@@ -44,13 +44,13 @@ class RecordingCallback:
 
 
 class Events:
-    """A recorder, the phases of it that are open, and the mark."""
+    """A recorder, its open phases, and the mark."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.mark = perf_counter()
         self.loose_s = 0.0
-        """Time before the mark that no phase has taken; the next step will."""
+        """Time before the mark that belongs to no phase; the next step takes it."""
         self.step: Phase | None = None
         self.evaluation: Phase | None = None
 
@@ -75,7 +75,7 @@ class Events:
             self.end(step, ended)
 
     def begin_evaluation(self) -> Phase:
-        """The evaluation that is going on, or one that began at the mark."""
+        """The evaluation that is open, or a new one that began at the mark."""
         if self.evaluation is None:
             self.evaluation = self.begin(self.recorder.evaluation())
         return self.evaluation
@@ -87,7 +87,7 @@ class Events:
 
     @contextmanager
     def checkpoint(self, path: object) -> Iterator[None]:
-        """A save of which begin and end are heard; an error of it is the training's own."""
+        """A save whose begin and end are both observed; its errors are the training's own."""
         if self.recorder.stopwatch.inner is None:
             self.loose_s += perf_counter() - self.mark
         try:
@@ -98,7 +98,7 @@ class Events:
 
 
 def unfailing(event: F) -> F:
-    """An event of the framework that is heard without ever failing the training: trouble is said once."""
+    """Makes an event handler that never fails the training: an error is reported once."""
 
     @functools.wraps(event)
     def heard(self: Any, *args: Any, **named: Any) -> None:
@@ -115,7 +115,7 @@ def unfailing(event: F) -> F:
 
 
 def n_params(model: Any) -> int | None:
-    """Parameters, each counted once; DeepSpeed keeps the size of those that it has put elsewhere."""
+    """The number of parameters, each counted once; DeepSpeed keeps the size of those that it moved elsewhere."""
     if model is None or not hasattr(model, "parameters"):
         return None
     return sum(int(getattr(weights, "ds_numel", None) or weights.numel()) for weights in model.parameters()) or None
@@ -127,7 +127,7 @@ def dtype_of_weights(model: Any) -> str | None:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether it, or a part of it, went through torch.compile."""
+    """Whether the model, or a part of it, went through torch.compile."""
     parts = model.modules() if hasattr(model, "modules") else ()
     return any(
         type(part).__name__ == "OptimizedModule" or getattr(part, "_compiled_call_impl", None) is not None
@@ -136,7 +136,7 @@ def is_compiled(model: Any) -> bool:
 
 
 def plain_number(value: Any) -> float | None:
-    """A number, or that of a tensor in host memory: no device is waited for."""
+    """A number, or that of a tensor in host memory, so that no device is waited for."""
     if isinstance(value, (int, float)):
         return float(value)
     at_hand = getattr(getattr(value, "device", None), "type", None) == "cpu"
@@ -144,6 +144,6 @@ def plain_number(value: Any) -> float | None:
 
 
 def tokens_in(batch: Any) -> int | None:
-    """The tokens of a batch that says which of its tensors are tokens."""
+    """The tokens of a batch that shows which of its tensors contains tokens."""
     tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
     return int(tokens.numel()) if tokens is not None and hasattr(tokens, "numel") else None

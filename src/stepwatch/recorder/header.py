@@ -1,4 +1,4 @@
-"""What a record begins with: the machine, the versions and the settings. Nothing is imported that is not there."""
+"""The first line of a record: the machine, the versions and the settings. Imports nothing that may be missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def rank_of_process() -> tuple[int, int]:
-    """This process among those that torchrun, accelerate or srun started."""
+    """Rank and number of ranks of this process, if torchrun, accelerate or srun started it."""
     for rank, size in (
         ("RANK", "WORLD_SIZE"),
         ("SLURM_PROCID", "SLURM_NTASKS"),
@@ -26,12 +26,12 @@ def rank_of_process() -> tuple[int, int]:
 
 
 def machine() -> dict[str, Any]:
-    """Card, driver and clocks as torch or the driver show them; unknown is None."""
+    """Card, driver and clocks as reported by torch or the driver; None if unknown."""
     found: dict[str, Any] = {"gpu": None, "driver": None, "clocks_mhz": None}
     torch = sys.modules.get("torch")
     version = str(getattr(torch, "__version__", "")) or None
     if torch is not None:
-        # Not before the training has begun to use the card, since asking would begin it.
+        # Only if the training already uses the card: asking would initialise it.
         with contextlib.suppress(Exception):
             found["gpu"] = str(torch.cuda.get_device_name()) if torch.cuda.is_initialized() else None
     cuda_build = getattr(getattr(torch, "version", None), "cuda", None) is not None
@@ -41,8 +41,8 @@ def machine() -> dict[str, Any]:
 
 
 def _asked_of_driver() -> dict[str, Any]:
-    """The card that this process would use, where there is one."""
-    # LOCAL_RANK counts among the visible cards; a list of UUIDs shows nothing of the order.
+    """The card that this process would use, if there is one."""
+    # LOCAL_RANK counts among the visible cards; a list of UUIDs does not show their order.
     try:
         local = int(os.environ.get("LOCAL_RANK") or 0)
         visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
@@ -62,7 +62,7 @@ def _asked_of_driver() -> dict[str, Any]:
             }  # fmt: skip
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # no driver, no library, a card that does not show: all the same to a record
+    except Exception:  # no driver, no library, or a hidden card: it makes no difference to a record
         return {}
 
 
@@ -71,7 +71,7 @@ def _text(value: str | bytes) -> str:
 
 
 def plain_settings(settings: Any) -> dict[str, Any]:
-    """Those of a mapping, a namespace or a dataclass that are plain values."""
+    """The plain values in a mapping, a namespace or a dataclass."""
     if settings is None:
         return {}
     entries = settings if isinstance(settings, Mapping) else getattr(settings, "__dict__", {})
@@ -83,7 +83,7 @@ def plain_settings(settings: Any) -> dict[str, Any]:
 
 
 def line_of(entries: Mapping[str, Any]) -> bytes:
-    """One JSON object without spaces; nan and inf, which JSON lacks, as text."""
+    """One JSON object without spaces; nan and inf, which JSON lacks, are written as text."""
     plain = {
         name: str(value) if isinstance(value, float) and value - value != 0 else value
         for name, value in entries.items()

@@ -5,8 +5,8 @@
     Trainer(..., callbacks=[StepwatchCallback("run.jsonl")]).train()
 
 After a step the Trainer logs, evaluates and saves, in this order, and reports each when it is over: an evaluation or
-a save began where the thing before it ended. Reading the loss waits for the device, so it is part of the step. What is
-left between two steps is getting the batches.
+a save began when the previous event ended. Reading the loss waits for the device, so it is part of the step. The time
+that remains between two steps is getting the batches.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[mis
 
     _tokens: _Tokens | None = None
     _step_ended: float | None = None
-    """A step that waits for its loss."""
+    """When a step ended that still waits for its loss."""
 
     # --- the run ------------------------------------------------------------------------------------------------
 
     @unfailing
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        self._close()  # a training that the Trainer began again, with a smaller batch
+        self._close()  # the Trainer has restarted the training with a smaller batch
         run = {"first_step": state.global_step, "rank": args.process_index, "world_size": args.world_size}
         recorder = self.recorder(args.output_dir, settings_of(args, state, model), **run)
         self._tokens = _Tokens(recorder, state, model) if self._tokens_per_step is None else None
@@ -59,7 +59,7 @@ class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[mis
             events.recorder.close()
 
     def _settled(self) -> Events | None:
-        """The events, once what waited for more to come has ended where it did."""
+        """The events, after ending the step and the evaluation that may still have continued."""
         events, step_ended = self._events, self._step_ended
         self._step_ended = None
         if events is not None and step_ended is not None:
@@ -76,7 +76,7 @@ class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[mis
         if events is None:
             return
         events.end(events.begin(events.recorder.data()))
-        if events.step is None:  # else one that older Trainers leave unfinished at the end of an epoch
+        if events.step is None:  # otherwise a step that older Trainers leave unfinished at the end of an epoch
             events.begin_step(events.recorder.step(int(state.global_step)))
 
     @unfailing
@@ -126,7 +126,7 @@ class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[mis
         losses = {name: value for name, value in metrics.items() if name.endswith("_loss")}  # of several sets, by name
         events.begin_evaluation().note(**({"val_loss": metrics["eval_loss"]} if "eval_loss" in metrics else losses))
         events.mark = perf_counter()
-        if "eval_runtime" in metrics:  # else one of several sets, which are one evaluation
+        if "eval_runtime" in metrics:  # else it is one of several sets, which form one evaluation
             events.end_evaluation()
 
     @unfailing
@@ -143,7 +143,7 @@ class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[mis
             events.end(events.begin(events.recorder.checkpoint(path=path if os.path.isdir(path) else None)))
 
     def _evaluating(self) -> Events | None:
-        """The first thing that is heard of an evaluation ends the step before it."""
+        """The first event of an evaluation ends the step before it."""
         events = self._events if self._events is None or self._events.evaluation is not None else self._settled()
         if events is not None:
             events.begin_evaluation()
@@ -151,9 +151,9 @@ class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[mis
 
 
 class _Tokens:
-    """How many tokens the steps take: as the Trainer counts them, or else from its count of operations.
+    """How many tokens the steps take: as counted by the Trainer, else derived from its count of operations.
 
-    That count is 6 x tokens x parameters without embeddings, summed up over all ranks each time the Trainer logs.
+    That count is 6 x tokens x parameters without embeddings, summed over all ranks each time the Trainer logs.
     """
 
     def __init__(self, recorder: Recorder, state: Any, model: Any) -> None:
@@ -165,7 +165,7 @@ class _Tokens:
             self._per_token = 6 * int(model.num_parameters(exclude_embeddings=True))
 
     def count_step(self, state: Any, step: Any) -> None:
-        """Exact, where include_num_input_tokens_seen is set."""
+        """The exact count, if include_num_input_tokens_seen is set."""
         seen = getattr(state, "num_input_tokens_seen", 0)
         if seen > self._seen:
             step.note(tokens=int(seen - self._seen))
@@ -176,16 +176,16 @@ class _Tokens:
         if not self._per_token or steps <= 0 or flos <= 0:
             return
         tokens = flos / self._per_token
-        if abs(tokens - round(tokens)) > 1e-6 * tokens:  # a model that counts its operations in another way
+        if abs(tokens - round(tokens)) > 1e-6 * tokens:  # the model counts its operations differently
             self._per_token = 0
-        # The tokens of a step are written again when their mean has moved by a hundredth.
+        # The tokens of a step are only written again when their mean has changed by more than 1 %.
         elif abs(tokens / steps - self._known) > 0.01 * self._known:
             self._known = tokens / steps
             self._recorder.describe(tokens_per_iter=round(self._known))
 
 
 def settings_of(args: Any, state: Any, model: Any) -> dict[str, Any]:
-    """The Trainer's arguments by our names; as in nanoGPT, accumulation counts the micro-steps of all ranks."""
+    """The Trainer's arguments under our names; as in nanoGPT, accumulation counts the micro-steps of all ranks."""
     evaluates = getattr(args, "eval_strategy", None) or getattr(args, "evaluation_strategy", None)
     return {
         "batch_size": args.train_batch_size,
@@ -203,6 +203,6 @@ def settings_of(args: Any, state: Any, model: Any) -> dict[str, Any]:
 
 
 def _interval(strategy: Any, state: Any, args: Any, name: str) -> int | None:
-    """The state has turned a share of the run into steps."""
+    """The interval in steps; the state has converted a share of the run to steps."""
     steps = getattr(state, name, None) or getattr(args, name, None)
     return int(steps) if strategy == "steps" and steps is not None and steps >= 1 else None

@@ -4,9 +4,10 @@
 
     Trainer(..., callbacks=[StepwatchCallback("run.jsonl")]).fit(model, loader)
 
-A step lasts from the end of the one before to its own last batch, so that nothing between them is lost; evaluations
-and saves are taken off. There is no event for the wait for a batch or for a written checkpoint: the first is heard
-through the calls of the profiler, the second around `Trainer.save_checkpoint`. The sanity check is not recorded.
+A step lasts from the end of the previous step to the end of its own last batch, so that nothing in between is lost;
+evaluations and saves are taken off. There is no event for the wait for a batch or for a written checkpoint: the first
+is observed through the calls of the profiler, the second around `Trainer.save_checkpoint`. The sanity check is not
+recorded.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ else:
 
 __all__ = ["FILE", "StepwatchCallback"]
 
-_FETCH = "train_dataloader_next"  # what the profiler calls the wait for a batch
+_FETCH = "train_dataloader_next"  # the profiler's name for the wait for a batch
 _LOSSES = ("val_loss", "val/loss", "valid_loss", "valid/loss", "validation_loss", "eval_loss")
 
 
@@ -74,7 +75,7 @@ class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
 
     @unfailing
     def teardown(self, trainer: Any, pl_module: Any, stage: Any = "fit") -> None:
-        """Not at the end of the training: the last checkpoint comes after that."""
+        """Closes here and not at the end of the training: the last checkpoint comes after that."""
         if stage == "fit":
             self._close()
 
@@ -120,7 +121,7 @@ class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
         if loss is not None:
             events.step.note(loss=loss)
         tokens, self._tokens = self._tokens, 0
-        if tokens and self._tokens_per_step is None:  # the first step's are a setting; steps that differ say so
+        if tokens and self._tokens_per_step is None:  # from the first step; steps that differ note it
             self._tokens_per_step = tokens
             events.recorder.describe(tokens_per_iter=tokens)
         elif tokens and tokens != self._tokens_per_step:
@@ -164,7 +165,7 @@ class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
 def _stand_before(
     owner: Any, name: str, hear: Callable[..., AbstractContextManager[None] | None]
 ) -> Callable[[], None]:
-    """Each call of one object's method is heard first, and happens inside what that returns; the answer undoes it."""
+    """Calls `hear` before each call of one object's method, and runs the call in its context; returns the undo."""
     original, own = getattr(owner, name), name in vars(owner)
 
     @functools.wraps(original)
@@ -180,10 +181,10 @@ def _stand_before(
 
 
 def settings_of(trainer: Any, module: Any) -> dict[str, Any]:
-    """The trainer's own by our names; as in nanoGPT, accumulation counts the micro-steps of all ranks."""
+    """The trainer's settings under our names; as in nanoGPT, accumulation counts the micro-steps of all ranks."""
     size = getattr(trainer.train_dataloader, "batch_size", None)
 
-    last = None  # optimised by hand, a batch is a step; Lightning's limit then counts something else
+    last = None  # with manual optimisation a batch is a step; Lightning's limit then counts something else
     if module.automatic_optimization or trainer.max_steps <= 0:
         steps = trainer.estimated_stepping_batches
         last = int(steps) if 0 < steps < math.inf else None

@@ -1,8 +1,8 @@
 """The recorder's file: appended line by line, without errors and without delaying the training.
 
 Each line is one write to the system, so that a killed process loses at most the line it was writing. A write that
-fails is counted and reported once. If a write takes long, a thread writes from then on. A file that another process
-writes to is not touched.
+fails is counted and reported once. If a write takes long, a thread does the writing from then on. A file that another
+process writes to is left alone.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from time import perf_counter, time
 
 from stepwatch.platforms import WITHOUT_WAITING, claim
 
-_LOOKS_EVERY_BYTES = 32_768  # some hundred lines between two looks at whether the file is still in its place
+_LOOKS_EVERY_BYTES = 32_768  # some hundred lines between two checks that the file is still in place
 
 
 class Trouble:
-    """Says each kind of trouble once. A warning that the program turned into an error stays a warning."""
+    """Reports each kind of trouble once. A warning that the program turned into an error stays a warning."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -36,7 +36,7 @@ class Trouble:
             return
         self._said.add(kind)
         with contextlib.suppress(Exception):
-            # The line to show is that of the program that uses the recorder, so many calls above this one.
+            # The line to show is in the program that uses the recorder, so many calls above this one.
             here, level = os.path.dirname(__file__), 1
             frame = sys._getframe()
             while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
@@ -45,7 +45,7 @@ class Trouble:
 
 
 class Lines:
-    """A file that lines are appended to; `head` is what it, and every further piece of it, begins with."""
+    """A file that lines are appended to; it and every further piece of it begin with `head`."""
 
     __slots__ = (
         "__weakref__", "_behind", "_closed", "_descriptor", "_head", "_lost", "_os_write", "_rotate_bytes", "_thread",
@@ -78,12 +78,12 @@ class Lines:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def _write(self, line: bytes, now: float) -> None:
-        """`now` is perf_counter's before: a write that takes long is the last that the training waits for."""
+        """`now` is perf_counter's time before the write: a slow one is the last that the training waits for."""
         try:
             if (self._lost or self._torn) and not self._reports_loss():
                 self._lost += 1
                 return
-            write = self._os_write  # by a name of its own: the call of an attribute takes longer
+            write = self._os_write  # as a local name: looking up an attribute takes longer
             written = write(self._descriptor, line)
         except OSError as error:
             self._lose(error.strerror)
@@ -105,7 +105,7 @@ class Lines:
             self._trouble.say("closed", f"{self.path} is closed: nothing more is recorded")
 
     def _reports_loss(self) -> bool:
-        """Ends a torn line and says how many are missing. Whole or not at all: else the next would be glued to it."""
+        """Ends a torn line and says how many are missing. All or nothing: else the next line would be glued to it."""
         line = b'{"lost":%d,"t":%.6f}\n' % (self._lost, time()) if self._lost else b""
         line = b"\n" + line if self._torn else line
         if self._os_write(self._descriptor, line) != len(line):
@@ -123,7 +123,7 @@ class Lines:
                 os.makedirs(folder, exist_ok=True)
             stem, suffix = os.path.splitext(self.path)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | WITHOUT_WAITING
-            for number in itertools.count(1):  # run-2.jsonl, …: with a dot it would look like a piece of the first
+            for number in itertools.count(1):  # run-2.jsonl, …: with a dot it would look like a piece of the first file
                 path = self.path if number == 1 else f"{stem}-{number}{suffix}"
                 self._descriptor = os.open(path, flags, 0o666)
                 if claim(self._descriptor):
@@ -144,7 +144,7 @@ class Lines:
             self._trouble.say("open", f"{self.path} cannot be opened ({error.strerror}): nothing is recorded")
 
     def _begin(self, continued: bool) -> None:
-        """Write the header, without a look at the size: it alone may be larger than a piece should be."""
+        """Writes the header without checking the size: the header alone may be larger than a piece should be."""
         head = self._head(continued)
         if self._rotate_bytes is not None:
             self._rotate_bytes = max(self._rotate_bytes, 2 * len(head))  # a piece holds more than its header
@@ -159,7 +159,7 @@ class Lines:
                 os.close(descriptor)
 
     def _look(self) -> None:
-        """A piece that is full is put aside; a file that was moved or removed is started again."""
+        """Puts a full piece aside; starts a file again that was moved or removed."""
         self._until_look = _LOOKS_EVERY_BYTES
         try:
             state, there = os.fstat(self._descriptor), os.stat(self.path) if os.path.exists(self.path) else None
@@ -171,8 +171,8 @@ class Lines:
             self._until_look = min(_LOOKS_EVERY_BYTES, max(self._rotate_bytes - state.st_size, 0))
         if not moved and not full:
             return
-        self._shut()  # Windows renames no file that is open
-        if full:  # run.jsonl becomes run.jsonl.1, that becomes .2, as logrotate does; nothing is removed
+        self._shut()  # Windows cannot rename an open file
+        if full:  # run.jsonl becomes run.jsonl.1, which becomes .2, like logrotate; nothing is removed
             last = next(number for number in itertools.count(1) if not os.path.exists(f"{self.path}.{number}"))
             try:
                 for number in range(last, 1, -1):
@@ -187,7 +187,7 @@ class Lines:
             self._begin(continued=True)
 
     def leave_to_parent(self) -> None:
-        """In a process that was forked: what it would write, the other one writes."""
+        """In a forked process: whatever it would write, the parent writes."""
         self.append = lambda line, now: None
         self._shut()
 

@@ -1,7 +1,7 @@
-"""A phase of the loop: a context manager and a decorator that adds up right when phases are nested.
+"""A phase of the loop: a context manager and a decorator that adds up correctly when phases are nested.
 
-The time of a step is its own: evaluations, checkpoints and compilations inside it have lines of their own and are taken
-off. Data and waiting are parts of the step, wherever they stand. A phase inside one of its own kind is part of it.
+A step only counts its own time: evaluations, checkpoints and compilations inside it have their own lines and are taken
+off. Data and waiting are parts of the step, wherever they are. A phase inside one of its own kind is part of it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PARTS_OF_STEP = (DATA, WAIT)
 
 
 class Phase:
-    """One stretch of time of a kind; `note` adds what is to be kept of it.
+    """One stretch of time of a kind; `note` adds figures to keep with it.
 
-    It is made and left in the training's time, once in some milliseconds: then nothing of it is in the processor's
-    caches, and few objects and calls count for more than few instructions.
+    It is entered and left in the training's time, once every few milliseconds: then none of it is in the processor's
+    caches, and having few objects and calls matters more than having few instructions.
     """
 
     __slots__ = (
@@ -41,19 +41,19 @@ class Phase:
         self.number = number
         self.notes = self.given = notes
         self.begun = self.others_s = self.data_s = self.wait_s = 0.0
-        self.open: bool | None = False  # None once it is left, and free
+        self.open: bool | None = False  # None once it is left and may be reused
         self.event: Any = None
         self.outer: Phase | None = None
         self._again: tuple[Phase, ...] | None = None
 
     def note(self, *wrong: Any, **notes: Any) -> None:
-        """Keeps figures with the phase, for example loss=3.2. A tensor is not asked for its value: that would wait."""
+        """Keeps figures with the phase, for example loss=3.2. A tensor's value is not read: that would wait."""
         if wrong:
             self.watch.trouble.say("note", "note() takes names and values: note(loss=3.2)")
         self.notes = notes if self.notes is None else {**self.notes, **notes}
 
     def __enter__(self) -> Phase:
-        if self.open:  # the same object once more, as when it is kept in a variable
+        if self.open:  # the same object again, for example because it is kept in a variable
             inner = Phase(self.watch, self.kind, self.number, None)
             self._again = (*(self._again or ()), inner)
             return inner.__enter__()
@@ -72,13 +72,13 @@ class Phase:
         watch = self.watch
         try:
             outer = self.outer
-            # Nearly always: alone, or a part of the phase around it.
+            # The usual case: a single phase, or a part of the phase around it.
             if kind is None and watch.inner is self and self._again is None and (outer is None or self.is_part):
                 watch.inner = outer
                 own = ended - self.begun - self.others_s
                 if not self.is_part:
                     watch.record(self, own, ended, ended)
-                    self.data_s = self.wait_s = 0.0  # as renew() does: a call less
+                    self.data_s = self.wait_s = 0.0  # as renew() does, with one call less
                     self.notes, self.event = self.given, None
                 else:
                     around: Phase | Stopwatch = watch if outer is None else outer
@@ -103,20 +103,20 @@ class Phase:
             watch.trouble.say("leave", f"a {self.kind} was not recorded: {error}")
 
     def renew(self) -> None:
-        """Ready to be entered again."""
+        """Resets the phase, so that it can be entered again."""
         self.others_s = self.data_s = self.wait_s = 0.0
         self.notes = self.given
         self.event = self.outer = self.open = None
 
     def and_around(self) -> Iterator[Phase]:
-        """This one, and those around it."""
+        """This phase and those around it."""
         phase: Phase | None = self
         while phase is not None:
             yield phase
             phase = phase.outer
 
     def __call__(self, function: F) -> F:
-        """As a decorator: every call is such a phase."""
+        """As a decorator: every call is a phase."""
 
         @functools.wraps(function)
         def timed(*args: Any, **named: Any) -> Any:

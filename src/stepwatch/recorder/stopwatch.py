@@ -1,6 +1,6 @@
 """Which phases are open, how long they took, and their lines.
 
-This is not in the Recorder, since its __getattr__ makes each look at its own attributes slower, and the time here is
+This is not in the Recorder, whose __getattr__ slows down each access to its own attributes: the time spent here is
 the training's.
 """
 
@@ -22,13 +22,13 @@ from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTH
 
 _STEPS_TO_FIND_CUDA = 100
 _LAST = ("t", "s", "step", "eval")  # names a note may not take
-# Times since 1970 are written in two pieces: more than 15 digits make the formatting of a float slow.
+# Times since 1970 are written in two pieces: formatting a float with more than 15 digits is slow.
 _PIECE_S, _LONGEST_S = 100_000, 99_999.999999
 _LINES = {kind: b'{"%b":%%d,"s":%%.6f,"t":%%b%%012.6f%%b' % kind.encode() for kind in (EVALUATION, CHECKPOINT, COMPILE)}
 
 
 class StepEvents:
-    """Pairs of CUDA events around the steps, read once the device has passed them, so that nothing waits for it."""
+    """Pairs of CUDA events around the steps, read once the device has passed them, so that nothing waits for them."""
 
     def __init__(self) -> None:
         self._idle: list[Any] = []
@@ -49,7 +49,7 @@ class StepEvents:
             self._idle.extend(self._pending.popleft()[1:])
 
     def finished(self) -> list[tuple[int, float]]:
-        """Step and seconds of those the device is done with."""
+        """Step and seconds of the steps that the device has finished."""
         done = []
         while self._pending and self._pending[0][2].query():
             step, begin, end = self._pending.popleft()
@@ -71,25 +71,25 @@ class Stopwatch:
         self.thread = get_ident()
         self.epoch = time.time() - perf_counter()
         self._piece, self._piece_begun = b"", -math.inf
-        """What all times begin with that are written now, and perf_counter's time from when on."""
+        """The leading digits of all times that are written now, and perf_counter's time at which they begin."""
         self.next = first_step
         self.data_s = self.wait_s = 0.0
-        """Between the phases: parts of the step that follows."""
+        """Time between the phases: part of the step that follows."""
         self.parts_wait = False
         self._forms: dict[str, bytes] = {}
-        """How notes are written that were written with care once."""
+        """How to write notes that were checked and written once before."""
         self.device: StepEvents | None = None
         self._tries, self.asks_device = _STEPS_TO_FIND_CUDA, True
 
     def leave(self, phase: Phase, ended: float, whole: bool) -> None:
-        """Records a phase that is over, and takes off the phase around it what is not its own time."""
+        """Records a phase that is over, and takes its time off the phase around it."""
         kind, outer = phase.kind, phase.outer
         if self.inner is phase:
             self.inner = outer
         elif not self._takes_out(phase):
             return
         own = ended - phase.begun - phase.others_s
-        if phase.is_part:  # of the phase around it; between the phases, of the step that follows
+        if phase.is_part:  # a part of the phase around it; between phases, of the step that follows
             around: Phase | Stopwatch = self if outer is None else outer
             if kind is DATA:
                 around.data_s += own
@@ -100,7 +100,7 @@ class Stopwatch:
             else:
                 outer.others_s += phase.others_s
         elif outer is not None and (same := next((one for one in outer.and_around() if one.kind is kind), None)):
-            # Inside one of its kind it is part of that one, with its notes.
+            # Inside a phase of its kind it is part of that one, with its notes.
             if phase.notes:
                 same.note(**phase.notes)
             outer.others_s += phase.others_s
@@ -115,7 +115,7 @@ class Stopwatch:
 
     def record(self, phase: Phase, own: float, ended: float, now: float) -> None:
         """Writes the line of a phase that is over; `now` may be later than its end."""
-        append = self.lines.append  # by a name of its own: the call of an attribute takes longer
+        append = self.lines.append  # as a local name: looking up an attribute takes longer
         notes = phase.notes
         rest = b"}\n" if notes is None else self._noted(notes)
         t = ended - self._piece_begun
@@ -128,7 +128,7 @@ class Stopwatch:
         if phase.kind is not STEP:
             if phase.kind is not NOTHING:
                 at = self.next
-                if phase.outer is not None:  # within a step its number, if it has one
+                if phase.outer is not None:  # within a step: the number of the step, if it has one
                     numbers = (around.number for around in phase.and_around() if around.kind is STEP)
                     at = number if (number := next(numbers, None)) is not None else at
                 append(_LINES[phase.kind] % (at, own, self._piece, t, rest), now)
@@ -167,8 +167,8 @@ class Stopwatch:
     def _takes_out(self, phase: Phase) -> bool:
         """Whether a phase that is not the innermost is recorded.
 
-        Phases that were entered later and never left, as after a caught exception, go with it. One of another thread
-        runs beside the loop, which does not wait for it.
+        Phases that were entered later and never left, e.g. after a caught exception, are ended with it. A phase in
+        another thread runs in parallel to the loop, which does not wait for it.
         """
         was_open, phase.open = phase.open, False
         if get_ident() != self.thread:
@@ -201,7 +201,7 @@ class Stopwatch:
         return rest
 
     def _noted_with_care(self, notes: dict[str, Any]) -> bytes:
-        """What is no plain value is left out: a tensor asked for its value would wait for the device."""
+        """Leaves out what is no plain value: reading the value of a tensor would wait for the device."""
         figures = {name: value.item() if type(value).__module__ == "numpy" else value for name, value in notes.items()}
         plain = {
             name: value
@@ -219,17 +219,17 @@ class Stopwatch:
     # --- the device ---------------------------------------------------------------------------------------------
 
     def begins_loop(self, phase: Phase) -> bool:
-        """Whether this is the first step: the loop may run in another thread than the one that made the recorder."""
+        """Whether this is the first step; the loop may run in another thread than the one that created the recorder."""
         first = phase.kind is STEP and self._tries == _STEPS_TO_FIND_CUDA
         if first:
             self.thread = get_ident()
         return first
 
     def begin_on_device(self, step: Phase) -> None:
-        """Looks for CUDA in the first steps, until the training has begun to use it."""
+        """Looks for CUDA in the first steps, until the training has started to use it."""
         if self.device is None:
             self._tries -= 1
-            torch = sys.modules.get("torch")  # asking it never begins to use CUDA
+            torch = sys.modules.get("torch")  # asking never initialises CUDA
             try:
                 self.device = StepEvents() if torch is not None and torch.cuda.is_initialized() else None
             except Exception:

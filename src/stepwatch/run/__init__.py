@@ -1,4 +1,4 @@
-"""What a log says: its iterations as columns, its events, and the Run that holds both."""
+"""The contents of a log: its iterations as columns, its events, and the Run that contains both."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Column = TypeVar("Column", bound=np.generic)
 
 SENTINEL_MFU = -1.0  # nanoGPT prints -100 % until its fifth local iteration
 IMPOSSIBLE_MFU = 10.0  # even the fastest card, measured against the A100 that trainers fall back to, stays below
-SLEEP_S = 300.0  # a stall beyond it is a machine that stood still
+SLEEP_S = 300.0  # a longer stall means that the machine stood still
 
 
 def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
-    """Each value as often as its count says. Where an index has 32 bits, as in a browser, numpy refuses longer ones."""
+    """Repeats each value by its count. Where numpy's indexes have 32 bits, as in a browser, it refuses int64 counts."""
     return np.repeat(values, counts.astype(np.intp))
 
 
 def rows_from(column: npt.NDArray[Any], values: npt.ArrayLike) -> Ints:
-    """For each value the first row that is not below it, in a rising column.
+    """For each value, the first row of a rising column that is not below it.
 
-    As np.searchsorted, which copies a column whose type is another than that of the values.
+    Like np.searchsorted, but that copies the column if its type differs from that of the values.
     """
     values = np.asarray(values)
     if column.dtype.kind == "i" and values.dtype != column.dtype:
@@ -42,12 +42,12 @@ def rows_from(column: npt.NDArray[Any], values: npt.ArrayLike) -> Ints:
 
 
 def usual_distance(numbers: Ints) -> int | None:
-    """How far most rows are apart; None where no distance is that of most, or two rows are all there is."""
+    """The distance between most rows; None if no distance is that common, or if there are only two rows."""
     apart = np.diff(np.sort(numbers[:5000]))  # the start of a long log is enough
     gaps = np.sort(apart[apart > 0])
     if len(apart) < 2 or not len(gaps):
         return None
-    middle = gaps[len(gaps) // 2]  # a distance that most have is in the middle
+    middle = gaps[len(gaps) // 2]  # a distance that most rows have is also the median
     return int(middle) if 2 * np.count_nonzero(gaps == middle) > len(gaps) else None
 
 
@@ -62,15 +62,15 @@ class Timing(StrEnum):
 
 
 Start: TypeAlias = Literal["training", "process", "unknown"]
-"""What the time of a run's first row begins with: where it is that of the process, or its log, what came before the
-training is in it; an unknown time is only assumed, to be as of the others."""
+"""What the time of a run's first row starts with. If it is the start of the process or its log, the time includes what
+came before the training; if unknown, the time is only assumed to be like that of the other rows."""
 UnreadLines: TypeAlias = Literal["untimed", "all", "cut"]
-"""The lines that a reader keeps as not understood: those that look like iterations but have no time, every line that it
-does not know, or a record in the middle of which the file ends."""
+"""The lines that a reader keeps as not understood: those that look like iterations but have no time, all lines that it
+does not know, or a record that is cut off at the end of the file."""
 
 
 class Levers(NamedTuple):
-    """What a trainer calls the settings that advice is about, as a user writes them; empty where it has none."""
+    """A trainer's own names for the settings that advice is about, as users write them; empty if it has none."""
 
     evaluate_every: str = ""
     evaluation_batches: str = ""
@@ -78,10 +78,10 @@ class Levers(NamedTuple):
     other_units: bool = False
     """Intervals are set in epochs, optimizer steps or texts: not in what the log counts as iterations."""
     batch: str = ""
-    """What a card takes at a time, or all of them where the trainer divides it."""
+    """The batch of one card, or of all cards if the trainer divides it among them."""
     accumulation: str = ""
     accumulates: bool = False
-    """It accumulates as often as the samples of a step need, whatever a card takes at a time."""
+    """The trainer accumulates as often as the samples of a step require, for any batch of a card."""
     workers: str = ""
     """Processes that load data."""
     prefetch: str = ""
@@ -89,12 +89,12 @@ class Levers(NamedTuple):
     """Keeps the data in memory."""
     log_every: str = ""
     precision: str = ""
-    """With the value for half precision."""
+    """Including the value for half precision."""
     compile: str = ""
     recompute: str = ""
     """Activations are computed again instead of kept."""
     length: str = ""
-    """Of a sequence, or the size of an image."""
+    """The length of a sequence, or the size of an image."""
 
 
 NO_LEVERS = Levers()
@@ -102,36 +102,36 @@ NO_LEVERS = Levers()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What is true of a trainer's logs beyond their lines; the defaults hold for most. Each reader declares its own."""
+    """What is true of a trainer's logs beyond their lines; the defaults fit most. Each reader declares its own."""
 
     has_nanogpt_settings: bool = False
     """Settings are nanoGPT's, and so are the defaults of those that are not stated."""
     states_model: bool = False
     """Settings describe the model as nanoGPT's do, so that its work can be estimated."""
     announces_compile: bool = False
-    """A header without a word of compilation means that there is none."""
+    """A header that does not mention compilation means that there is none."""
     mfu_of_a100: bool = False
-    """The MFU is a moving average, measured against an A100 whatever the card."""
+    """The MFU is a moving average, relative to an A100 on any card."""
     mfu_marks_start: bool = False
     """The first iterations of a process print SENTINEL_MFU: a line with a real MFU is not the first."""
     evaluates_at_zero: bool = False
     """The first evaluation comes before the first step."""
     saves_with_evaluations: bool = False
-    """Where its times include checkpoints, these have no interval of their own."""
+    """If times include checkpoints, these have no separate interval."""
     schedules: bool = False
     """Batch size or window change during the run: steps of another length are no fault."""
     prints_means: bool = False
-    """Where times are means: of one log interval each, whatever lines were left out of the log."""
+    """If times are means: each is of one log interval, even if lines are missing from the log."""
     rounds_times: bool = False
-    """Times have whole seconds, or whole milliseconds below one."""
+    """Times are whole seconds, or whole milliseconds below one second."""
     shows_events: bool = False
-    """An evaluation or a checkpoint has a line of its own or is in no time: without a line a time holds none."""
+    """Evaluations and checkpoints have their own lines or are in no time: without a line, a time includes none."""
     counts_epochs: bool = False
-    """A number is that of an epoch: the log does not show its batches."""
+    """The numbers are those of epochs: the log does not show their batches."""
     may_evaluate: bool = False
-    """Most of its runs evaluate, in a time that counts: one that has not yet shown it may still do so."""
+    """Most runs evaluate, within a time that counts: a run without an evaluation so far may still have one."""
     hides_saves: bool = False
-    """What passes between an evaluation and the next step is in no line before the end."""
+    """The time between an evaluation and the next step is in no line before the end."""
     unread_lines: UnreadLines = "untimed"
     levers: Levers = NO_LEVERS
 
@@ -140,7 +140,7 @@ class Traits:
 class Iterations:
     """The logged iterations as columns: a run has up to millions, so no object per line.
 
-    Unknown is nan; a loss that was printed as nan or inf is inf.
+    Unknown values are nan; a loss that was printed as nan or inf is inf.
     """
 
     number: Ints
@@ -185,7 +185,7 @@ OneKind = TypeVar("OneKind", Evaluation, Checkpoint)
 class EventColumns(Sequence[OneKind]):
     """Very many events of one kind by line, as columns: an object for each takes eight times the memory.
 
-    Unknown is nan in the columns and None in the events, which are made when they are asked for.
+    Unknown values are nan in the columns and None in the events, which are created on demand.
     """
 
     __slots__ = ("columns", "kind")
@@ -240,7 +240,7 @@ class EventColumns(Sequence[OneKind]):
 
 
 def column_of(events: Sequence[Evaluation] | Sequence[Checkpoint], name: str) -> Floats:
-    """One field of all events; nan where it is unknown."""
+    """One field of all events; nan if unknown."""
     if isinstance(events, EventColumns):
         column: Floats = events.columns[events.kind._fields.index(name)]
         return column
@@ -248,16 +248,16 @@ def column_of(events: Sequence[Evaluation] | Sequence[Checkpoint], name: str) ->
 
 
 def numbers_of(events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Ints:
-    """The iterations of those events that have one, rising, each once."""
+    """The iterations of those events that have one, in rising order, each once."""
     at = column_of(events, "at")
-    if len(at) and at[0] >= 0 and bool((at[1:] > at[:-1]).all()):  # as most are
+    if len(at) and at[0] >= 0 and bool((at[1:] > at[:-1]).all()):  # the usual case
         return at.astype(np.int64)
     numbers: Ints = np.sort(at[~np.isnan(at)]).astype(np.int64)
     return numbers[np.diff(numbers, prepend=-1) > 0]
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:
-    """One column of several parts; one that is the same throughout takes no memory."""
+    """Joins the parts of a column; one that is constant throughout takes no memory."""
     filled = [part for part in parts if len(part)]
     if filled and all(part.strides == (0,) for part in filled):
         values = np.array([part[0] for part in filled])
@@ -278,7 +278,7 @@ class Fact(NamedTuple):
 FaultKind: TypeAlias = Literal[
     "interrupted", "out of memory", "disk full", "cuda error", "error", "nccl error", "killed", "traceback"
 ]
-"""Why a process ended, the most telling first: where several are logged, the others follow from it."""
+"""Why a process ended, the most telling first: if several are logged, the others follow from it."""
 
 
 class Fault(NamedTuple):
@@ -290,9 +290,9 @@ class Fault(NamedTuple):
 
 
 def most_telling(faults: Sequence[Fault]) -> Fault | None:
-    """The one that the others follow from."""
+    """The fault that the others follow from."""
     by_hand = min((fault.line for fault in faults if fault.kind == "interrupted"), default=0)
-    # These are no echo of an interruption: where one stands before it, somebody ended the ranks that hung.
+    # These do not result from an interruption: if one comes before it, somebody ended the ranks that hung.
     causes = ("out of memory", "disk full", "cuda error")
     before = [fault for fault in faults if fault.line < by_hand and fault.kind in causes]
     order = get_args(FaultKind)
@@ -300,7 +300,7 @@ def most_telling(faults: Sequence[Fault]) -> Fault | None:
 
 
 class Unread(NamedTuple):
-    """A line that no pattern understood."""
+    """A line that no pattern matched."""
 
     line: int
     text: str
@@ -317,7 +317,7 @@ class Run:
     timing: Timing
     iterations: Iterations
     holds: frozenset[str] = frozenset({"eval", "checkpoint"})
-    """What the printed times include beside the step."""
+    """What the printed times include besides the step."""
     traits: Traits = Traits()
     evaluations: Sequence[Evaluation] = ()
     checkpoints: Sequence[Checkpoint] = ()
@@ -329,7 +329,7 @@ class Run:
     flops_per_token: float | None = None
     """As the trainer counts them."""
     mfu_peak_flops: float | None = None
-    """What the trainer divides by for its MFU, where it says so."""
+    """What the trainer divides by for its MFU, if it says so."""
     has_header: bool = False
     resumed: bool = False
     distributed: bool = False
@@ -341,40 +341,40 @@ class Run:
     """Values that no training can have (stepwatch.bounds), with their lines: they were left out."""
     outside_count: int = 0
     span: Span | None = None
-    """Where every part was timed by itself, by a recorder: nothing then has to be deduced."""
+    """Set if a recorder timed every part separately: then nothing has to be deduced."""
     compile_s: float | None = None
-    """Compilation that was timed by itself."""
+    """Compilation, if it was timed separately."""
     inside: Inside | None = None
     parts: Mapping[str, Floats] = field(default_factory=dict)
-    """What the named parts of each step took, where the trainer prints them: they add up to the step."""
+    """The times of the named parts of each step, if the trainer prints them: they add up to the step."""
     rank: int | None = None
     bar_alone: bool = False
     """Nothing but a progress bar shows that this is a training."""
     start: Start = "training"
     announced: tuple[Unread, ...] = ()
-    """Lines that say that the steps are others from there on."""
+    """Lines which say that steps are different from there on."""
     first_covers: int | None = None
-    """Iterations that the first time is about, where times are means and the log shows that its process began."""
+    """Iterations that the first time covers, if times are means and the log shows the start of its process."""
     ranks: tuple[Rank, ...] = ()
-    """Of a run of several processes all that left a record, this one too."""
+    """All processes of the run that left a record, including this one, if there are several."""
     closed: bool = False
-    """The record was ended by the program itself."""
+    """The program itself closed the record."""
     ended_by_plan: bool = False
-    """The trainer says that it ends before its last iteration, at a limit of time for example."""
+    """The trainer says that it ends before its last iteration, for example at a time limit."""
     limit_s: float | None = None
-    """The seconds of training after which the trainer stops, where that comes before its last iteration."""
+    """The seconds of training after which the trainer stops, if that comes before its last iteration."""
     patience: int | None = None
     """The iterations without progress after which the trainer ends the run."""
     reported_s: float | None = None
-    """What the run took, as the trainer itself says at its end."""
+    """What the run took, as the trainer itself says at the end."""
     lost_lines: int = 0
     """Lines of the record that could not be written."""
     written_s: float | None = None
-    """When the file was last written to, where there is one."""
+    """When the file was last written to, if there is one."""
     understood: Understood | None = None
-    """How the lines were read, where an example describes them."""
+    """How the lines were read, if an example describes them."""
     left_out: int = 0
-    """Logged iterations that are not among the rows: a run that is watched keeps a sample of its normal ones."""
+    """Logged iterations that are not among the rows: a watched run keeps only a sample of its normal ones."""
 
     @property
     def is_timed(self) -> bool:

@@ -10,4 +10,4 @@ class DataError(InputError):
 
 
 class CheckpointError(InputError):
-    """A checkpoint is missing, damaged, of another shape, or asks for more than numbers."""
+    """A checkpoint is missing, damaged, of another shape, or contains more than numbers."""

@@ -20,7 +20,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 PRETRAINED = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 MODERN = "modern"
 RECIPES = ("nanogpt", MODERN)
-# What `without` can leave out of it (trainer/modern.py).
+# What `without` can leave out of the modern recipe (trainer/modern.py).
 PARTS = ("muon", "rotary", "qk_norm", "relu2", "zero_init", "cap", "untied", "value_embeddings", "warm_down")
 _WORDS = {
     "recipe": RECIPES,
@@ -42,7 +42,7 @@ def _setting(default: object, meaning: Message) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """One run. `None` is decided by the available device; 0 of the last counts means "as nanoGPT does"."""
+    """One run. `None` depends on the available device; 0 in the last counts means "as nanoGPT does"."""
 
     # what is written, and how often
     out_dir: str = _setting("out", Message("where run.jsonl and the checkpoints are written"))
@@ -76,7 +76,7 @@ class TrainConfig:
     beta1: float = _setting(0.9, Message("first beta of AdamW"))
     beta2: float = _setting(0.95, Message("second beta of AdamW"))
     grad_clip: float = _setting(1.0, Message("largest norm of the gradients; 0 turns clipping off"))
-    # the learning rate: a line up for warmup_iters, then half a cosine down to min_lr
+    # the learning rate: linear warm-up over warmup_iters, then half a cosine down to min_lr
     decay_lr: bool = _setting(True, Message("warm-up and decay of the learning rate"))
     warmup_iters: int = _setting(2000, Message("iterations until the highest learning rate"))
     lr_decay_iters: int = _setting(600000, Message("iterations until the lowest learning rate"))
@@ -158,7 +158,7 @@ class TrainConfig:
         return tuple(self.eval_splits.split(","))
 
     def plain(self) -> dict[str, Value]:
-        """As nanoGPT's checkpoints hold it: names to plain values, what is undecided left out."""
+        """As in nanoGPT's checkpoints: names and plain values, without undecided settings."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -174,7 +174,7 @@ _TYPES = {
 
 
 def config_from_file(text: str, overridden: Collection[str] = ()) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """The settings of a config file, and the names it sets by code that we do not execute.
+    """The settings of a config file, and the names that it sets by code, which we do not execute.
 
     A name that later lines compute with may be anything; any other unknown name is an error. What a flag or a later
     file overrides is not checked.
@@ -199,7 +199,7 @@ def config_from_file(text: str, overridden: Collection[str] = ()) -> tuple[dict[
 
 
 def config_from_flags(flags: Sequence[str]) -> dict[str, Value]:
-    """`--batch_size=8` and `--compile=False`, as nanoGPT's train.py takes them."""
+    """`--batch_size=8` and `--compile=False`, as nanoGPT's train.py accepts them."""
     settings = {}
     for flag in flags:
         name, equals, raw = flag.partition("=")
@@ -228,7 +228,7 @@ def train_config(*layers: Mapping[str, Value]) -> TrainConfig:
 
 
 def _fitting(name: str, value: Value, raw: str) -> Value:
-    """The value in the type of its setting; 1 is not a bool, and 3.5 is not a count."""
+    """The value with the type of its setting; 1 is not a bool, and 3.5 is not a count."""
     kind = _TYPES[name]
     if kind is bool and not isinstance(value, bool):
         value = {"true": True, "false": False}.get(raw.lower(), raw)

@@ -1,8 +1,8 @@
 """Tokens for training, from the files that nanoGPT uses (train.bin, val.bin and meta.pkl) or the shards of llm.c.
 
 A batch is made in two parts. `draw` chooses where its sequences start, with torch's global generator and in the order
-of the caller, so that a seed means what it means in nanoGPT. `gather` reads the tokens; with `prefetch` and `take` that
-happens in one background thread while the step before is still computing.
+of the caller, so that a seed means the same as in nanoGPT. `gather` reads the tokens; with `prefetch` and `take` that
+happens in one background thread while the previous step is still computing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from stepwatch.trainer.hostile import LARGEST, Refused, plain
 __all__ = ["Batches", "Data", "DataError", "Shard", "open_data", "read_meta"]
 
 SPLITS = ("train", "val")
-_PIECE = 8_000_000  # tokens looked at in one go
+_PIECE = 8_000_000  # tokens checked at a time
 _LOOKED_THROUGH = 256_000_000  # bytes; larger files are checked batch by batch, as they are read
-# llm.c's dev/data/data_common.py: 256 int32 before the tokens, the first of them for what a token is, the third their
+# llm.c's dev/data/data_common.py: 256 int32 before the tokens; the first tells the kind of token, the third their
 # count.
 _HEADER_BYTES = 1024
 _OF_LLM_C: dict[int, np.dtype[Any]] = {20240520: np.dtype(np.uint16), 20240801: np.dtype(np.uint32)}
 
 
 def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None) -> Data:
-    """The data of a directory. A vocab_size given here is the model's; else that of meta.pkl holds, if there is one."""
+    """The data of a directory. A given vocab_size is the model's; else that of meta.pkl applies, if there is one."""
     if not directory.is_dir():
         raise DataError(
             Message("there is no directory “{name:word}” with data", {"name": str(directory)}), _prepare(directory)
@@ -43,7 +43,7 @@ def open_data(directory: Path, *, block_size: int, vocab_size: int | None = None
     width = np.dtype(np.uint16 if of_data is None or of_data <= 2**16 else np.uint32)
     shards: dict[str, list[Shard]] = {}
     for split in SPLITS:
-        # train.bin, else all files that are named for it, as llm.c's shards are: fineweb_train_000001.bin, …
+        # train.bin, else all files named after the split, like llm.c's shards: fineweb_train_000001.bin, …
         usual = directory / f"{split}.bin"
         named = sorted(path for path in directory.glob(f"*{split}*.bin") if path.is_file())
         found = [_shard(path, width) for path in ([usual] if usual.exists() or not named else named)]
@@ -88,7 +88,7 @@ class Data:
         self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="stepwatch-data")
 
     def expect(self, vocab_size: int) -> None:
-        """From here on a token beyond this vocabulary is an error; files of common size are looked through at once."""
+        """From now on a token beyond this vocabulary is an error; files of common size are checked at once."""
         if self.vocab_size is not None and self.vocab_size > vocab_size:
             raise _unfit(self.directory / "meta.pkl", self.vocab_size - 1, vocab_size)
         self.limit = vocab_size
@@ -97,7 +97,7 @@ class Data:
                 self.check(shard.path, shard.tokens[start : start + _PIECE])
 
     def is_looked_through(self, split: str) -> bool:
-        """Whether all tokens of the split are known to be of the vocabulary; then they have been in memory, too."""
+        """Whether all tokens of the split are known to be in the vocabulary; then they have been in memory, too."""
         return self.limit is not None and sum(shard.tokens.nbytes for shard in self.shards[split]) <= _LOOKED_THROUGH
 
     def check(self, path: Path, tokens: np.ndarray[Any, Any]) -> None:
@@ -117,31 +117,31 @@ class Batches:
     def __init__(self, data: Data, split: str, device: torch.device) -> None:
         self.data, self.device = data, device
         self._shards = shards = data.shards[split]
-        # A sequence is within one shard: starts are numbered over all shards, without the last ones of each.
+        # A sequence is within one shard: starts are numbered over all shards, leaving out the last ones of each.
         self._ends = np.cumsum([len(shard.tokens) - data.block_size for shard in shards])
         self.beyond = int(self._ends[-1])
         """No sequence starts here or later."""
         self._pinned = device.type == "cuda"
         self._checks = not data.is_looked_through(split)
-        # Of tokens in memory a batch takes microseconds, less than a thread costs; on a card the copy to it counts too.
+        # A batch of tokens in memory takes microseconds, less than a thread costs; on a card the copy to it counts too.
         self._at_once = device.type == "cpu" and not self._checks
         self._ahead: deque[Future[Tensor] | Tensor] = deque()
         self._offsets = np.arange(data.block_size + 1)
 
     def draw(self, batch_size: int) -> Tensor:
-        """Where the sequences of a batch start: one call to the global generator, as nanoGPT makes it."""
+        """Where the sequences of a batch start: one call to the global generator, as in nanoGPT."""
         return torch.randint(self.beyond, (batch_size,))
 
     def gather(self, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, the targets one token further on."""
+        """Inputs and targets; the targets are one token further on."""
         return self._hand_over(self._read(starts))
 
     def prefetch(self, starts: Tensor) -> None:
-        """Begin to read in the background; `take` hands over in the order of these calls."""
+        """Begins to read in the background; `take` returns batches in the order of these calls."""
         self._ahead.append(starts if self._at_once else self.data.reader.submit(self._read, starts))
 
     def take(self) -> tuple[Tensor, Tensor]:
-        """The batch that was prefetched first; what went wrong while it was read is raised here."""
+        """The batch that was prefetched first; raises any error that occurred while it was read."""
         ahead = self._ahead.popleft()
         return self._hand_over(self._read(ahead) if isinstance(ahead, Tensor) else ahead.result())
 
@@ -206,7 +206,7 @@ def _shard(path: Path, plain_width: np.dtype[Any]) -> Shard:
 
 
 def read_meta(path: Path) -> Any:
-    """What meta.pkl holds, as plain data; None where there is no such file, as for GPT-2's tokens."""
+    """The content of meta.pkl as plain data; None if there is no such file, as with GPT-2's tokens."""
     try:
         if path.stat().st_size > LARGEST:
             raise Refused

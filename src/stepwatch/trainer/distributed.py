@@ -1,7 +1,7 @@
-"""Several processes that train one model: each takes its share of the micro-batches, gradients are averaged.
+"""Several processes that train one model: each takes its share of the micro-batches, and gradients are averaged.
 
-torchrun starts them and gives each its rank; without it there is one. All ranks draw the same random numbers and each
-computes its part of them, so that a run has the same losses on any number of ranks.
+torchrun starts them and gives each its rank; without torchrun there is one. All ranks draw the same random numbers,
+and each computes its part of them, so that a run has the same losses on any number of ranks.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ _STORE = "stepwatch/store"
 
 @dataclass(slots=True)
 class Ranks:
-    """This process among the others."""
+    """This process and its place among the others."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int | None = None
     on_cuda: bool = False
     shards: bool = False
-    """Each has a part of every weight (FSDP), else each has them all (DDP)."""
+    """Each rank has a part of every weight (FSDP), else each has all weights (DDP)."""
     _control: Any = None
     """For small messages between the processes through the host, without waiting for a card."""
     _group: Any = None
-    """Of all ranks. Outlives the model, with which torch would free it while its thread waits for Python: for ever."""
+    """The group of all ranks. Outlives the model: torch would free it with the model while its thread waits for Python,
+    a deadlock."""
     _asked: tuple[Any, Tensor] | None = None
     _store: Any = None
-    """Through which the processes found each other; the first one's serves the others."""
+    """Through which the processes found each other; the first rank's store serves the others."""
     own_draws: Tensor | None = field(default=None, repr=False)
-    """State of this rank's random numbers for dropout, on CPUs with several ranks."""
+    """The state of this rank's random numbers for dropout, on CPUs with several ranks."""
 
     @property
     def is_first(self) -> bool:
@@ -64,7 +65,7 @@ class Ranks:
         return micro_batches // self.world_size
 
     def join(self, backend: str | None, sharding: str, on_cuda: bool) -> str | None:
-        """Meets the others; says if another backend was taken than asked for."""
+        """Meets the other ranks; returns a remark if what was asked for is not done."""
         if self.is_alone:
             return None if sharding == "ddp" else "sharding=fsdp is for several ranks: this one has all weights"
         self.on_cuda, self.shards = on_cuda, sharding == "fsdp"
@@ -85,14 +86,14 @@ class Ranks:
         return nn.parallel.DistributedDataParallel(model, device_ids=[self.local_rank] if self.on_cuda else None)
 
     def share_gradients(self, raw: nn.Module, model: Any, *, now: bool) -> None:
-        """Whether the next backward pass averages the gradients over the ranks: once in a step, in its last."""
+        """Sets whether the next backward pass averages the gradients over the ranks: once per step, in the last."""
         if self.shards:
             raw.set_requires_gradient_sync(now)  # type: ignore[operator]
         elif not self.is_alone:
             model.require_backward_grad_sync = now
 
     def from_the_first(self, word: str) -> str:
-        """The first rank's, on every rank."""
+        """The first rank's value, on every rank."""
         if self.is_alone:
             return word
         words = [word]
@@ -100,12 +101,12 @@ class Ranks:
         return words[0]
 
     def add_up(self, values: Tensor) -> None:
-        """In place, over all ranks."""
+        """Sums up in place, over all ranks."""
         if not self.is_alone:
             dist.all_reduce(values)
 
     def gathered(self, own: Tensor | None) -> tuple[Tensor | None, ...]:
-        """What each rank has, on every rank."""
+        """The values of all ranks, on every rank."""
         if self.is_alone:
             return (own,)
         all_of_them: list[Tensor | None] = [None] * self.world_size
@@ -113,9 +114,9 @@ class Ranks:
         return tuple(all_of_them)
 
     def any_says(self, yes: bool) -> bool:
-        """Whether any rank says so; all get the same answer in the same step.
+        """Whether any rank says yes; all get the same answer in the same step.
 
-        With cards it is the answer of the step before, which has arrived by now, so that no rank waits.
+        With cards it is the answer of the previous step, which has arrived by now, so that no rank waits.
         """
         if self.is_alone:
             return yes
@@ -132,7 +133,7 @@ class Ranks:
 
     @contextmanager
     def own_dropout(self, dropout: float) -> Iterator[None]:
-        """Different dropout on every rank, while the draws of data stay the same. On CPUs both use one generator."""
+        """Different dropout on every rank, while the data is drawn alike. On CPUs both use one generator."""
         if self.is_alone or self.on_cuda or not dropout:
             yield
             return
@@ -153,11 +154,11 @@ class Ranks:
 
 
 def _store_of_this_start(rank: int, world_size: int) -> dist.Store | None:
-    """Through which the processes exchange their addresses; None where torch's own store is right.
+    """The store in which the processes exchange their addresses; None if torch's own store works.
 
     torchrun's agent keeps one store for all restarts, with the addresses of processes that are gone (seen in 2.13), so
     that a second start may wait for them for ever. Here it is only used to find the first rank's new store. An address
-    of the start before does not answer, and is read again.
+    of the previous start does not answer, and is read again.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or os.environ.get("TORCHELASTIC_MAX_RESTARTS") == "0":
         return None
@@ -178,7 +179,7 @@ def _store_of_this_start(rank: int, world_size: int) -> dist.Store | None:
 
 
 def ranks_from_environment() -> Ranks:
-    """As torchrun sets it; without torchrun this process is alone."""
+    """The ranks as set by torchrun; without torchrun this process is alone."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return Ranks()
     return Ranks(
@@ -192,7 +193,7 @@ def ranks_from_environment() -> Ranks:
 
 
 def check_sharding(device: Device) -> None:
-    """What does not go together with it is refused before anything is made."""
+    """Refuses what does not work with sharding before anything is created."""
     if device.dtype == "float16":
         raise UsageError(
             Message("sharding=fsdp does not work with float16"),
@@ -201,9 +202,9 @@ def check_sharding(device: Device) -> None:
 
 
 def shard(model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: Device) -> None:
-    """In place: the weights of the model and what the optimizer holds of each are divided among the ranks.
+    """Divides the weights of the model, and what the optimizer keeps for each, among the ranks, in place.
 
-    Both may be in host memory as a whole; a card gets one layer after the other and keeps its part.
+    Both may be complete in host memory; a card gets one layer after the other and keeps its part.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -212,7 +213,7 @@ def shard(model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, devi
     policy = MixedPrecisionPolicy()
     if device.is_cuda and device.dtype == "bfloat16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    # The optimizer must not hold the weights meanwhile, so that each is freed once it is divided.
+    # The optimizer must not hold the weights in the meantime, so that each is freed once it is divided.
     places = {id(weight): place for place, weight in enumerate(model.parameters())}
     groups = [[places[id(weight)] for weight in group["params"]] for group in optimizer.param_groups]
     held = {places[id(weight)]: values for weight, values in optimizer.state.items()}
@@ -230,13 +231,13 @@ def shard(model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, devi
 
 
 def _divided(value: Any, weight: Any) -> Any:
-    """This rank's part of what belongs to a weight, where it has the weight's shape: a moment, not a count of steps."""
+    """This rank's part of a weight's value, if it has the weight's shape: a moment, not a count of steps."""
     from torch.distributed.tensor import DTensor
 
     if not isinstance(value, Tensor) or value.shape != weight.shape:
         return value
     mesh = weight.device_mesh
-    parts = torch.chunk(value, mesh.size())  # as FSDP divides the weights: the last ones may be shorter, or empty
+    parts = torch.chunk(value, mesh.size())  # as FSDP divides weights: the last parts may be shorter, or empty
     rank = mesh.get_local_rank()
     part = parts[rank] if rank < len(parts) else value[:0]
     return DTensor.from_local(
@@ -246,6 +247,6 @@ def _divided(value: Any, weight: Any) -> Any:
 
 
 def joined(value: Tensor) -> Tensor:
-    """A figure that the ranks have a part of each, as one."""
+    """The whole of a value of which each rank has a part."""
     whole: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
     return whole

@@ -1,4 +1,4 @@
-"""How long the run will take: what the estimator expected of it, and what its own times so far show."""
+"""How long the run will take: what the estimator expected, and what its own times so far show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DOUBT_AT_FIRST = 0.25
 
 @dataclass(slots=True)
 class Pace:
-    """Times of the run so far; means over blocks of steps, since single steps vary."""
+    """Times of the run so far; averaged over blocks of steps, since single steps vary."""
 
     _blocks: deque[float] = field(default_factory=lambda: deque(maxlen=_BLOCKS))
     _open: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Pace:
         if len(self._blocks) < 2:
             return _DOUBT_AT_FIRST
         seen = statistics.stdev([math.log(max(block, 1e-9)) for block in blocks])
-        # No level is known better than to 2 %: cards warm up, other programs come and go
+        # No level is known better than to 2 %: cards warm up, other programs start and end
         return max(0.02, seen, _DOUBT_AT_FIRST / len(self._blocks))
 
 
@@ -61,7 +61,7 @@ def said(seconds: float) -> str:
 
 
 class Expected(NamedTuple):
-    """Of the whole run, from its first iteration on; each interval should hold the truth in nine of ten runs."""
+    """For the whole run, from its first iteration on; each interval should hold the true value in nine of ten runs."""
 
     step_s: Interval
     eval_s: Interval
@@ -69,7 +69,7 @@ class Expected(NamedTuple):
     memory_bytes: Interval
     fits: bool | None
     busy: bool = False
-    """Whether it rests on a calibration that was made on a busy machine."""
+    """Whether it is based on a calibration of a busy machine."""
 
     def line(self) -> str:
         fits = {True: "fits", False: "does not fit", None: "whether it fits is unknown"}[self.fits]
@@ -81,7 +81,7 @@ class Expected(NamedTuple):
         return f"estimate of the run: {times}; {memory}{doubt}"
 
     def verdict(self, step_s: float, total_s: float | None) -> str:
-        """`total_s` of a run that was made from its beginning to its end."""
+        """`total_s` is for a run from its beginning to its end."""
         found = [f"step {step_s * 1e3:.2f}ms, {_place(step_s, self.step_s)} {_ms(self.step_s)}"]
         if total_s is not None:
             found.append(f"in all {said(total_s)}, {_place(total_s, self.total_s)} {_long(self.total_s)}")

@@ -1,7 +1,7 @@
 """The loss on both splits, without waiting for the device after every batch.
 
 The sequences are those that nanoGPT would draw, eval_iters batches of batch_size each; they may be computed in
-batches of another size, and are shared among the ranks. Their mean is the same either way.
+batches of another size, and are shared among the ranks. The mean is the same either way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Interrupted(Exception):
 
 @dataclass(kw_only=True)
 class Evaluator:
-    """Knows how to evaluate; `model` may be compiled for full batches, `plain` takes a last, shorter one."""
+    """Evaluates the model; `model` may be compiled for full batches, `plain` takes a last, shorter one."""
 
     config: TrainConfig
     batches: Mapping[str, Batches]
@@ -38,10 +38,10 @@ class Evaluator:
     """Called after each batch: how many of this rank's are done, of how many."""
 
     def evaluate(self) -> dict[str, float]:
-        """The mean loss of each split; Interrupted on all ranks where one was asked to stop."""
+        """The mean loss of each split; raises Interrupted on all ranks if one was asked to stop."""
         self.plain.eval()
         with torch.no_grad():
-            # All draws come first and on every rank, so that the random numbers go on alike.
+            # All draws come first and on every rank, so that the random numbers continue alike.
             drawn = {}
             for split in self.config.splits:
                 starts = [self.batches[split].draw(self.config.batch_size) for _ in range(self.config.eval_iters)]
@@ -55,7 +55,7 @@ class Evaluator:
         return dict(zip(drawn, losses, strict=True))
 
     def _summed(self, place: int, split: str, drawn: Tensor) -> Tensor:
-        """The losses of this rank's share, added up on the device; the next batch is gathered meanwhile."""
+        """The losses of this rank's share, summed on the device; the next batch is gathered in the meantime."""
         batches = self.batches[split]
         batch_size = self.config.eval_batch_size or self.config.batch_size
         whole = torch.split(drawn, batch_size)
@@ -67,7 +67,7 @@ class Evaluator:
         for starts in mine[:1]:
             batches.prefetch(starts)
         for turn in range(turns):
-            if self.ranks.any_says(self.asked_to_stop()):  # in the last turn some have no batch, but are asked
+            if self.ranks.any_says(self.asked_to_stop()):  # in the last turn some have no batch, but take part
                 raise Interrupted
             if turn == len(mine):
                 break

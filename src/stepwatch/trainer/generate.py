@@ -1,4 +1,4 @@
-"""A trained model goes on with a text, as nanoGPT's sample.py does: the same draws, so the same tokens for a seed."""
+"""A trained model continues a text, as nanoGPT's sample.py does: the same draws, so the same tokens for a seed."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from stepwatch.trainer.tokenizing import gpt2_table
 
 
 class Vocabulary(NamedTuple):
-    """Between text and tokens."""
+    """Converts between text and tokens."""
 
     encode: Callable[[str], list[int]]
     pieces: Callable[[Iterator[int]], Iterator[str]]
-    """The text of tokens as they come; a character of several tokens comes with its last."""
+    """The text of tokens as they come; a character made of several tokens comes with the last of them."""
 
 
 def load_model(place: Path, seed: int, device: Device) -> tuple[Model, dict[str, Any]]:
-    """The model of a checkpoint, ready to write, and the checkpoint. `place` is the file or its directory."""
+    """The model of a checkpoint, ready to generate, and the checkpoint. `place` is the file or its directory."""
     if place.is_dir() and not (place / MANIFEST).is_file():
         place = place / NAME if (place / NAME).exists() else newest(place)
     try:
         saved = load(place)
         torch.manual_seed(seed)  # nanoGPT draws the weights that it then replaces: what follows depends on it
         model = model_of(saved, dropout=0.0)
-    except InputError as error:  # what it advises is for a training
+    except InputError as error:  # its advice is for a training
         raise CheckpointError(error.what, Message("choose another --out_dir")) from error
     model.eval()
     model.to(device.device)
@@ -45,7 +45,7 @@ def load_model(place: Path, seed: int, device: Device) -> tuple[Model, dict[str,
 
 
 def vocabulary_of(saved: dict[str, Any], dataset: str | None) -> Vocabulary:
-    """That of the data which the checkpoint was trained on; GPT-2's where these have none of their own."""
+    """The vocabulary of the data that the checkpoint was trained on; GPT-2's if that data has none."""
     config = saved.get("config")
     named = dataset or (config.get("dataset") if isinstance(config, dict) else None)
     meta = read_meta(data_directory(named) / "meta.pkl") if isinstance(named, str) else None

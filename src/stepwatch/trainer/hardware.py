@@ -1,4 +1,4 @@
-"""Where the run computes, in which numbers, and how fast that could be at most."""
+"""The device that the run computes on, its data type, and its peak speed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_WITH_BF16 = (8, 0)  # compute capability; torch.cuda.is_bf16_supported() s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The device of this process and what was decided for it."""
+    """The device of this process and its settings."""
 
     device: torch.device
     dtype: str
@@ -31,14 +31,14 @@ class Device:
     name: str
     peak_flops: float | None = None
     remarks: tuple[str, ...] = ()
-    """What was asked for and is not done."""
+    """What was asked for but is not done."""
 
     @property
     def is_cuda(self) -> bool:
         return self.device.type == "cuda"
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Matrix products in the shorter numbers; on a CPU everything is float32, as in nanoGPT."""
+        """Matrix products in the shorter data type; on a CPU everything is float32, as in nanoGPT."""
         if not self.is_cuda:
             return nullcontext()
         return torch.autocast(device_type="cuda", dtype=getattr(torch, self.dtype))
@@ -51,13 +51,13 @@ class Device:
             torch.mps.synchronize()
 
     def peak_memory_bytes(self) -> int | None:
-        """The most that the training has held so far: of a card's memory, else of the process, torch included."""
+        """The most memory held by the training so far: on a card the card's, else the process's, including torch."""
         if self.is_cuda:
             return int(torch.cuda.max_memory_allocated(self.device))
         return peak_memory_bytes()
 
     def generator_state(self) -> Tensor | None:
-        """Where the card's own random numbers stand; a CPU has none beside the host's."""
+        """The state of the card's own random numbers; a CPU only has the host's."""
         if self.is_cuda:
             return torch.cuda.get_rng_state(self.device)
         return torch.mps.get_rng_state() if self.device.type == "mps" else None
@@ -69,7 +69,7 @@ class Device:
             torch.mps.set_rng_state(state)
 
     def said(self) -> str:
-        """For the first line of the log."""
+        """The description of the device for the first line of the log."""
         if self.peak_flops is None:
             return f"on {self.name} ({self.device.type}, {self.dtype}); mfu is unknown: no peak is known for it"
         peak = f"{self.peak_flops / TERA:.{1 if self.is_cuda else 4}f} TFLOPS"
@@ -77,7 +77,7 @@ class Device:
 
 
 def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
-    """What the config says, else the best that is there. Each rank of one machine has its own card."""
+    """The device in the config, else the best one available. Each rank on a machine has its own card."""
     device = _device(config.device, local_rank)
     if device.type != "cuda":
         remarks: list[str] = []
@@ -87,7 +87,7 @@ def choose_device(config: TrainConfig, local_rank: int | None = None) -> Device:
         if device.type == "cpu":
             remarks += filter(None, [crowded(torch.get_num_threads())])
             card, _ = processor(Origin.DRIVER)
-            known = card.calibration  # by `stepwatch calibrate`, with as many threads and while nothing else ran
+            known = card.calibration  # from `stepwatch calibrate` with as many threads, while nothing else was running
             usable = known is not None and known.threads == torch.get_num_threads() and not known.is_busy
             peak = card.fp32_flops if usable else None
         return Device(
@@ -125,7 +125,7 @@ def _device(asked: str | None, local_rank: int | None) -> torch.device:
 
 
 def crowded(threads: int) -> str | None:
-    """Says so where the machine has fewer processors free than there are threads, which wait for the last of them."""
+    """Warns if fewer processors are free than there are threads: every step waits for the slowest thread."""
     load, processors = load_average(), allowed_processors()
     if load is None or threads == 1 or processors - load >= threads - 0.5:
         return None

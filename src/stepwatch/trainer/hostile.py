@@ -1,6 +1,6 @@
-"""Pickles by strangers: numbers, text and containers are read, and nothing is ever imported or called.
+"""Reads pickles from strangers: numbers, text and containers only; nothing is ever imported or called.
 
-Python's own unpickler runs whatever a file names. Here each opcode that is more than data is refused, and the refusal
+Python's own unpickler runs whatever a file names. Here each opcode that is more than data is refused, and the error
 names what was asked for.
 """
 
@@ -29,7 +29,7 @@ _DATA = {
 
 
 class Refused(ValueError):
-    """The pickle asks for more than plain data, and `asked` names it; None where it is damaged or no pickle at all."""
+    """The pickle asks for more than plain data, named by `asked`; None if it is damaged or not a pickle at all."""
 
     def __init__(self, asked: str | None = None) -> None:
         super().__init__(asked)
@@ -37,7 +37,7 @@ class Refused(ValueError):
 
 
 def plain(data: bytes) -> Any:
-    """The value in a pickle of numbers, text, bytes, lists, tuples and dicts; Refused for all else."""
+    """The value in a pickle of numbers, text, bytes, lists, tuples and dicts; raises Refused for everything else."""
     if len(data) > LARGEST:
         raise Refused
     try:
@@ -53,7 +53,7 @@ def plain(data: bytes) -> Any:
 
 
 def _loader(name: str, code: int) -> Callable[[Any], None]:
-    """What an opcode does, if it is plain data. Keys are single values: to hash nested tuples could take for ever."""
+    """What an opcode does, if it is plain data. Keys are single values: hashing nested tuples could take for ever."""
 
     def load(unpickler: Any) -> None:
         if name not in _DATA:

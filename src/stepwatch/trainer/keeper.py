@@ -1,10 +1,10 @@
 """Checkpoints that are written in the background, and are complete whenever the process dies.
 
-A thread takes the tensors while training computes the next gradients (snapshot.py), writes them to a new file beside
-ckpt.pt and puts it in its place once it is safe on the disk. A small one is written at once where the disk is quick: a
-thread would take about as much time from the step beside it. What is written is nanoGPT's checkpoint: model, optimizer,
-model_args, iter_num, best_val_loss, config. A save at a stop never replaces
-another run's checkpoint, nor the best one where only the best is kept: it is then written beside ckpt.pt.
+A thread takes the tensors while training computes the next gradients (snapshot.py), writes them to a new file next to
+ckpt.pt, and moves that into place once it is safe on the disk. A small one is written at once if the disk is fast: a
+thread would take about as much time from the step. The file is a checkpoint of nanoGPT: model, optimizer, model_args,
+iter_num, best_val_loss, config. A save at a stop never replaces another run's checkpoint, nor the best one if only the
+best is kept: it is then written next to ckpt.pt.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
 from stepwatch.trainer.snapshot import Packed, Snapshot, Taken
 
-_MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for others on the disk
-_PIECE = 1 << 20  # bytes written in one go
-# Bytes and seconds: a smaller checkpoint is written at once, unless the disk took longer for the last one, which would
-# be several of the steps of such a model.
+_MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for other files on the disk
+_PIECE = 1 << 20  # bytes written at a time
+# Bytes and seconds: a smaller checkpoint is written at once, unless the disk took longer for the previous one, which
+# would be several steps of such a model.
 _AT_ONCE, _QUICK_S = 1 << 20, 0.01
 
 
 class Saved(NamedTuple):
-    """The result of a save: how long the writing took, or why it failed and the older file was kept."""
+    """The result of a save: how long the writing took, or why it failed and the previous file was kept."""
 
     at: int
     seconds: float
@@ -48,10 +48,10 @@ class Saved(NamedTuple):
 
 
 class Keeper:
-    """Writes ckpt.pt of a directory; never two writes at once, and the last good one is always there."""
+    """Writes ckpt.pt of a directory; never two writes at the same time, and the last good one always exists."""
 
     _packs = True
-    """What is written is one file."""
+    """The checkpoint is a single file."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class Keeper:
         keeps_best: bool = False,
         copies: int = 0,
     ) -> None:
-        """on_written is called after each write, from the thread that wrote; so many of the newest files stay."""
+        """on_written is called after each write, from the thread that wrote; `copies` of the newest files are kept."""
         self.path = directory / NAME
         self.is_ours = not self.path.exists() or resumed_from == self.path
-        """Whether ckpt.pt, if there is one, is of this run."""
+        """Whether ckpt.pt, if there is one, belongs to this run."""
         self._keeps_best, self._copies = keeps_best, copies
         self._resumed_from = resumed_from
         self._report = on_written or (lambda saved: None)
@@ -78,27 +78,27 @@ class Keeper:
         began = time.perf_counter()
         probe(directory)
         self._last_s = time.perf_counter() - began
-        """What the last file took to be written."""
+        """How long writing the last file took."""
         for leftover in directory.glob(f"{NAME}.*.tmp"):
             with suppress(OSError):
                 leftover.unlink(missing_ok=True)
 
     def expect(self, checkpoint: Mapping[str, Any]) -> None:
-        """Make ready for such checkpoints: a first save takes fresh memory, and code that was never run."""
+        """Prepares for checkpoints of this size: a first save takes fresh memory, and runs code for the first time."""
         if self._writer is None:
             return
         if self._snapshot.make_room(checkpoint):
-            # A copy is written at low priority; without one the training waits for the writing.
+            # A copy is written at low priority; without a copy the training waits for the writing.
             self._writer.submit(step_back)
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
-        """Have the checkpoint taken and written; the seconds waited so far. To be settled before a tensor changes."""
+        """Has the checkpoint taken and written; returns the seconds waited. Call `settle` before a tensor changes."""
         began = time.perf_counter()
         self.wait()
         try:
             self._copy = copy = self._snapshot.begin(checkpoint)
-        except Exception as error:  # of a small one the file is made there
+        except Exception as error:  # of a small checkpoint, the file is made there
             self._report(Saved(at, 0.0, 0, self.path, reason_of(error)))
             return time.perf_counter() - began
         is_small = isinstance(copy, Packed) and copy.size < _AT_ONCE
@@ -112,7 +112,7 @@ class Keeper:
         return time.perf_counter() - began
 
     def settle(self) -> float:
-        """Wait until the copy that was begun is made; the seconds that it took."""
+        """Waits until the current copy is complete; returns the seconds waited."""
         copy, self._copy = self._copy, None
         if copy is None:
             return 0.0
@@ -121,11 +121,11 @@ class Keeper:
         return time.perf_counter() - began
 
     def save(self, checkpoint: Mapping[str, Any], at: int) -> float:
-        """Copy the checkpoint and have it written; the seconds that the caller waited."""
+        """Copies the checkpoint and has it written; returns the seconds that the caller waited."""
         return self.begin(checkpoint, at) + self.settle()
 
     def wait(self) -> None:
-        """Until nothing is being written."""
+        """Waits until nothing is being written."""
         if self._writing is None:
             return
         self._hurry.set()
@@ -145,7 +145,7 @@ class Keeper:
             copy.finish()
             began = time.perf_counter()
             path, failed = self._put(copy, at, size, stopped)
-        except Exception as error:  # a card that fails, for one: the training will say so itself
+        except Exception as error:  # for example a failing card: the training will report that itself
             self._report(Saved(at, 0.0, size, self.path, reason_of(error)))
             return
         finally:
@@ -158,7 +158,7 @@ class Keeper:
             self._keep(path, at, size)
 
     def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
-        """The file that is written, and why it was not where it was not."""
+        """The file that is written, and the reason if that failed."""
         keeps_other = self._keeps_best or not self.is_ours
         path = unused(self.path.parent, STOPPED, at) if stopped and keeps_other and self.path.exists() else self.path
         failed = no_room(self.path.parent, size)
@@ -168,19 +168,19 @@ class Keeper:
         return path, failed
 
     def _forget_older(self, path: Path) -> None:
-        """What this run went on from is older now; ckpt.pt may be another one's, or the best, and stays."""
+        """Removes what this run resumed from, unless it is ckpt.pt, which may be another run's, or the best."""
         older, self._resumed_from = self._resumed_from, None
         if older is not None and older not in (self.path, path):
             remove(older)
 
     def _keep(self, path: Path, at: int, size: int) -> None:
-        """A second name for the file, which takes no room until ckpt.pt is replaced; the oldest of these go."""
+        """Gives the file a second name, which takes no room until ckpt.pt is replaced; removes the oldest ones."""
         kept = path.with_name(KEPT.format(at))
         try:
             kept.unlink(missing_ok=True)
             try:
                 os.link(path, kept)
-            except OSError:  # a file system without such names
+            except OSError:  # a file system without hard links
                 shutil.copyfile(path, kept)
             found = sorted(path.parent.glob(KEPT.format("[0-9]*")), key=lambda one: one.stat().st_mtime_ns)
             for old in found[: -self._copies]:
@@ -190,7 +190,7 @@ class Keeper:
 
 
 class _Gentle(RawIOBase):
-    """A file written in pieces with pauses, so that training keeps its processors, until someone waits for it."""
+    """A file written in pieces with pauses, so that training keeps its processors, until the training waits for it."""
 
     def __init__(self, stream: FileIO, hurry: Event) -> None:
         self.stream = stream
@@ -201,10 +201,10 @@ class _Gentle(RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Writes a piece of it; the caller calls again for the rest."""
+        """Writes a piece; the caller calls again for the rest."""
         written = self.stream.write(memoryview(data)[:_PIECE])
-        # Three times what a piece took of the processor: no more than a quarter of one is used. Waiting for the disk
-        # costs the training nothing.
+        # Three times the processor time of a piece: at most a quarter of one is used. Waiting for the disk costs
+        # the training nothing.
         self.hurry.wait(3.0 * (time.thread_time() - self.used_s))
         self.used_s = time.thread_time()
         return written
@@ -213,15 +213,15 @@ class _Gentle(RawIOBase):
 def replace(
     path: Path, checkpoint: Mapping[str, Any] | memoryview, hurry: Event, on_read: Callable[[], object] = lambda: None
 ) -> str | None:
-    """Write a new file beside `path`, then put it in its place; the reason if that failed, and the old file stays.
+    """Writes a new file next to `path`, then moves it into place. Returns why that failed; the old file then stays.
 
-    A checkpoint may be the bytes of its file. on_read is called when the tensors are not needed any more, which is
-    before the disk has everything.
+    A checkpoint may be the bytes of its file. on_read is called when the tensors are no longer needed, which is before
+    the disk has everything.
     """
     new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(new, "wb", buffering=0) as stream:
-            # Collected in large pieces: torch writes some hundred small ones, each of which would hold up the training.
+            # Collected into large pieces: torch writes hundreds of small ones, each of which would delay the training.
             with BufferedWriter(_Gentle(stream, hurry), _PIECE) as pieces:
                 if isinstance(checkpoint, memoryview):
                     pieces.write(checkpoint)
@@ -231,7 +231,7 @@ def replace(
             os.fsync(stream.fileno())
             forget(stream.fileno())
         put_in_place(new, path)
-    except Exception as error:  # whatever it was, training goes on and the older checkpoint is whole
+    except Exception as error:  # whatever happened, training goes on and the previous checkpoint is intact
         with suppress(OSError):
             new.unlink(missing_ok=True)
         return reason_of(error)
@@ -239,29 +239,29 @@ def replace(
 
 
 def unused(directory: Path, form: str, at: int) -> Path:
-    """A name that nothing has yet: another run may have saved at the same iteration, or this one before a restart."""
+    """An unused name: another run may have saved at the same iteration, or this one before a restart."""
     names = (form.format(f"{at}_{again}" if again else at) for again in itertools.count())
     return next(path for name in names if not (path := directory / name).exists())
 
 
 def remove(path: Path) -> None:
-    """A checkpoint that is not needed any more, a file or a directory; what cannot be removed stays."""
+    """Removes a checkpoint that is no longer needed, a file or a directory; one that cannot be removed stays."""
     with suppress(OSError):
         if path.is_dir():
-            # Under another name first: killed in between, no half of it is taken for a checkpoint.
+            # Rename it first: if killed halfway, what remains is not taken for a checkpoint.
             shutil.rmtree(path.rename(path.with_name(f"{path.name}.{os.getpid()}.tmp")))
         else:
             path.unlink(missing_ok=True)
 
 
 def probe(directory: Path) -> None:
-    """Writes a little and removes it: what cannot be written should be known before the training, not after it."""
+    """Writes a little and removes it, so that a write error is found before the training, not after it."""
     trial = directory / f"{NAME}.{os.getpid()}.tmp"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         try:
             with open(trial, "wb") as stream:
-                stream.write(bytes(4096))  # a block: an empty file needs none, and can be made on a full disk
+                stream.write(bytes(4096))  # a block: an empty file needs none, and can be created on a full disk
                 stream.flush()
                 os.fsync(stream.fileno())
         finally:
@@ -277,7 +277,7 @@ def unwritable(directory: Path, reason: str) -> CheckpointError:
 
 
 def no_room(directory: Path, size: int) -> str | None:
-    """Why a checkpoint of so many bytes cannot be written there; None where it can."""
+    """Why a checkpoint of this size cannot be written there; None if it can."""
     try:
         free = shutil.disk_usage(directory).free
     except OSError as error:
@@ -288,7 +288,7 @@ def no_room(directory: Path, size: int) -> str | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the system said, also where torch wrapped it."""
+    """What the system said, even if torch wrapped it."""
     inner = error if isinstance(error, OSError) else error.__context__
     if isinstance(inner, OSError):
         return (inner.strerror or type(inner).__name__).lower()

@@ -1,6 +1,6 @@
 """The training loop, from top to bottom.
 
-Each turn sets the learning rate, evaluates and saves where that is due, and takes a step: forward and backward over its
+Each turn sets the learning rate, evaluates and saves if that is due, and takes a step: forward and backward over its
 micro-batches, clip, update. Only the step is timed as a step. Random numbers are drawn in nanoGPT's order.
 """
 
@@ -44,7 +44,7 @@ class NotFinite(InputError):
 
 
 Estimate = Callable[[TrainConfig, int], Expected | str]
-"""What to expect of these settings with a vocabulary of this size; or why that is unknown."""
+"""What to expect of these settings with a vocabulary of this size, or why that is unknown."""
 
 
 def train(
@@ -58,7 +58,7 @@ def train(
 ) -> None:
     """A whole run: until max_iters, a request to stop, or a loss that is not finite.
 
-    `started` is time.time() when the program began, so that its start is part of the record.
+    `started` is time.time() when the program began, so that the record includes its start-up.
     """
 
     def acknowledge(signal: str) -> None:
@@ -68,7 +68,7 @@ def train(
         directory = Path(config.out_dir)
         directory.mkdir(parents=True, exist_ok=True)
         if ranks.is_first and not config.eval_only:
-            probe(directory)  # where that fails, better now than after an hour
+            probe(directory)  # if that fails, better now than after an hour
         device = choose_device(config, ranks.local_rank)
         config = replace(config, device=device.device.type, dtype=device.dtype, compile=device.compile)
         if device.device.type == "cpu":
@@ -94,7 +94,7 @@ def train(
                 log.say(f"compilation: {(time.perf_counter() - began) * 1e3:.2f}ms")
             else:
                 compile_and_share(training, log)
-            # All objects made so far stay: to search them for garbage would only pause some step.
+            # All objects created so far stay: searching them for garbage would only delay a step.
             gc.freeze()
             gc.enable()
             loop = TrainingLoop(training, recorder, log, stop, directory)
@@ -142,21 +142,21 @@ class TrainingLoop:
             on_batch=lambda done, total: log.evaluating(training.iteration, done, total),
         )  # fmt: skip
         self.trackers = trackers(self.config, directory) if self.ranks.is_first else []
-        self.saved: deque[Saved] = deque()  # written in the background, not yet reported
+        self.saved: deque[Saved] = deque()  # written in the background, not reported yet
         self.waited: dict[int, float] = {}
-        self.unsettled: int | None = None  # the save whose copy is under way
+        self.unsettled: int | None = None  # the save whose copy is in progress
         self.last_save_at: int | None = None
         writes = (self.ranks.is_first or self.ranks.shards) and not self.config.eval_only
         self.keeper = self._keeper(directory) if writes else None
         self.kept = training.resumed_from
-        """The newest checkpoint that is whole."""
+        """The newest checkpoint that is complete."""
         self.last_save: Saved | None = None
         self.health = Health(training)
         self.pace = Pace()
         self.parameters = list(training.raw.parameters())
         self.first = training.iteration
         self.step_times = array("d")
-        self.times_logged = 0  # how many of them a line of the log covers
+        self.times_logged = 0  # how many of them the log has covered so far
         profiled = self.config.profile and self.ranks.is_first and not self.config.eval_only
         path = directory / "profile.json"
         self.profile = Profile(path, self.first, self.config.max_iters, log.say) if profiled else None
@@ -171,7 +171,7 @@ class TrainingLoop:
             raise unwritable(directory, lacking)
         kind: type[Keeper] = Keeper
         if self.ranks.shards:
-            from stepwatch.trainer.sharded import ShardedKeeper  # DCP takes a while to load
+            from stepwatch.trainer.sharded import ShardedKeeper  # importing DCP takes a while
 
             kind = ShardedKeeper
         keeper = kind(
@@ -236,7 +236,7 @@ class TrainingLoop:
         self.wait_until_written()
 
     def make_ready(self) -> None:
-        """For the first save."""
+        """Prepares for the first save."""
         if self.keeper is not None:
             self.keeper.expect(self.training.checkpoint())
 
@@ -244,14 +244,14 @@ class TrainingLoop:
         return number % self.config.eval_interval == 0 or self.config.eval_only
 
     def saves_at(self, number: int, improved: bool = True) -> bool:
-        """With an interval of its own, by that alone; else as nanoGPT does, at evaluations."""
+        """Decided by checkpoint_interval alone if it is set; else as in nanoGPT, at evaluations."""
         if self.config.checkpoint_interval:
             return number % self.config.checkpoint_interval == 0
         return self.evaluates_at(number) and (improved or self.config.always_save_checkpoint)
 
     @property
     def keeps_best(self) -> bool:
-        """Whether ckpt.pt is the best model so far; other saves are written beside it."""
+        """Whether ckpt.pt is the best model so far; other saves are written next to it."""
         return not (self.config.always_save_checkpoint or self.config.checkpoint_interval)
 
     # --- going on exactly ---------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class TrainingLoop:
         )
 
     def go_on_from(self, point: ResumePoint | None) -> None:
-        """Restores random numbers and batches; what no longer fits the settings is left out, with a note in the log."""
+        """Restores random numbers and batches; leaves out what no longer fits the settings, with a note in the log."""
         if point is None:
             self.log.say(
                 "note: this checkpoint does not say where the data stood (nanoGPT's do not): they begin as at the seed"
@@ -296,18 +296,18 @@ class TrainingLoop:
             else:
                 torch.Generator().set_state(own)
                 self.ranks.own_draws = own
-        except (RuntimeError, TypeError):  # of another kind of device
+        except (RuntimeError, TypeError):  # the state is from another kind of device
             return False
         return True
 
     # --- the step -----------------------------------------------------------------------------------------------
 
     def step(self, number: int) -> float | None:
-        """Forward, backward, update; the loss if this iteration is logged: to read it is to wait for the device."""
+        """Forward, backward, update; returns the loss if it is to be logged, as reading it waits for the device."""
         training, recorder, ranks, config = self.training, self.recorder, self.ranks, self.config
         began = time.perf_counter()
         with recorder.step(number=number) as phase:
-            phase.begun = self.mark  # in the record, printing the line of the step before belongs to this one
+            phase.begun = self.mark  # in the record, printing the line of the previous step belongs to this one
             for turn in range(training.micro_batches):
                 is_last = turn == training.micro_batches - 1
                 with recorder.data():
@@ -339,16 +339,16 @@ class TrainingLoop:
                 logged = self.health.loss(loss)
                 phase.note(loss=logged)
             elif self.evaluates_at(number + 1) or self.saves_at(number + 1):
-                self.device.synchronize()  # else the evaluation would be charged with what is still queued
+                self.device.synchronize()  # otherwise the evaluation would be charged for queued work
             self.step_times.append(time.perf_counter() - began - waited)
-            phase.others_s += waited  # the checkpoint's
+            phase.others_s += waited  # the time of the checkpoint
             self.mark = time.perf_counter()
         return logged
 
     # --- evaluation and checkpoints -----------------------------------------------------------------------------
 
     def evaluate(self) -> bool:
-        """Whether the validation loss is the best so far."""
+        """Evaluates; returns whether the validation loss is the best so far."""
         number = self.training.iteration
         began = time.perf_counter()
         with self.recorder.evaluation() as phase:
@@ -363,7 +363,7 @@ class TrainingLoop:
             rate = self.training.optimizer.param_groups[0]["lr"]
             found = {**{f"{split}/loss": loss for split, loss in losses.items()}, "lr": rate, "mfu": 100 * self.mfu}
             for tracker in self.trackers:
-                tracker.figures(number, found)  # nanoGPT's names, and its per cent
+                tracker.figures(number, found)  # nanoGPT's names, and its percentage
             self.mark = time.perf_counter()
         if not all(math.isfinite(loss) for loss in losses.values()):
             self.not_finite(number)
@@ -373,7 +373,7 @@ class TrainingLoop:
         return improved
 
     def save(self, *, stopped: bool = False) -> None:
-        """Copied and written while the training computes the next gradients."""
+        """Saves a checkpoint, which is copied and written while the training computes the next gradients."""
         number = self.last_save_at = self.training.iteration
         if self.health.is_spoilt():
             self.not_finite(number)
@@ -392,13 +392,13 @@ class TrainingLoop:
         self.waited[number] = self.mark - began
 
     def save_at_end(self) -> None:
-        """Save the last steps, unless the save before covers all but one of them."""
+        """Saves the last steps, unless the previous save covers all but one of them."""
         if self.stopping or self.last_save_at is None or self.last_save_at < self.training.iteration - 1:
             self.training.resume_point = self.resume_point()
             self.save(stopped=self.stopping or self.keeps_best)
 
     def settle(self) -> float:
-        """Wait for the copy of a checkpoint, if one is being made; the seconds waited."""
+        """Waits for the copy of a checkpoint, if one is being made; returns the seconds waited."""
         number, self.unsettled = self.unsettled, None
         if self.keeper is None or number is None:
             return 0.0
@@ -409,18 +409,18 @@ class TrainingLoop:
         return waited
 
     def wait_until_written(self) -> None:
-        """At the end of the run the wait for the file is part of the checkpoint's time."""
+        """Waits for the file at the end of the run; this wait is part of the checkpoint's time."""
         number = self.last_save_at
         if self.keeper is None or number not in self.waited:
             return
         began = time.perf_counter()
         self.keeper.wait()
         self.waited[number] += time.perf_counter() - began
-        if self.unsettled == number:  # else its line is there already
+        if self.unsettled == number:  # else its line was already written
             self.log.say(f"checkpoint at {number}: waited {self.waited[number] * 1e3:.2f}ms")
 
     def report_written(self) -> None:
-        """The lines of saves that were finished meanwhile."""
+        """Writes the lines of saves that have finished since the last call."""
         while self.saved:
             self.last_save = saved = self.saved.popleft()
             if saved.failed is not None:
@@ -464,7 +464,7 @@ class TrainingLoop:
     # --- reporting ----------------------------------------------------------------------------------------------
 
     def report(self, number: int, done: int, loss: float | None) -> None:
-        """The line of a logged iteration: its time is the mean of the steps since the line before."""
+        """The line of a logged iteration: its time is the mean of the steps since the previous line."""
         self.report_written()
         self.log.advance(number + 1, loss)
         if loss is None:
@@ -475,7 +475,7 @@ class TrainingLoop:
         for _ in since_line:
             self.pace.step(seconds)
         peak = self.device.peak_flops
-        if done >= 5 and peak is not None:  # nanoGPT's running mean, which begins at the fifth iteration
+        if done >= 5 and peak is not None:  # nanoGPT's running mean, which starts at the fifth iteration
             now = self.training.flops_per_iter / self.ranks.world_size / seconds / peak
             self.mfu = now if self.mfu < 0 else 0.9 * self.mfu + 0.1 * now
         self.log.say(f"iter {number}: loss {loss:.4f}, time {seconds * 1e3:.2f}ms, mfu {self.mfu * 100:.2f}%")
@@ -490,7 +490,7 @@ class TrainingLoop:
             self.not_finite(number)
 
     def close(self) -> None:
-        """Always called: finishes and reports the save that is being written."""
+        """Always called: finishes and reports the save in progress."""
         if self.keeper is not None:
             self.keeper.close()
         self.report_written()
@@ -501,21 +501,21 @@ class TrainingLoop:
 
 
 class MicroBatches:
-    """The training batches in nanoGPT's order. Every rank draws them all and gathers those of its own ahead."""
+    """The training batches in nanoGPT's order. Every rank draws them all and gathers its own ahead of time."""
 
     def __init__(self, batches: Batches, batch_size: int, ranks: Ranks) -> None:
         self._batches, self._batch_size, self._ranks = batches, batch_size, ranks
         self._drawn = self._rounds = 0
-        self._saved: deque[Tensor] = deque()  # drawn by the run that this one goes on from
-        self._waiting: deque[Tensor] = deque()  # of all ranks, in their order
+        self._saved: deque[Tensor] = deque()  # drawn by the run that this one resumes
+        self._waiting: deque[Tensor] = deque()  # of all ranks, in order
 
     @property
     def not_taken(self) -> tuple[Tensor, ...]:
-        """Drawn, but not trained on yet."""
+        """Batches that were drawn, but not trained on yet."""
         return (*self._waiting, *self._saved)
 
     def put_back(self, batches: Sequence[Tensor]) -> bool:
-        """Draw these first, unless they are for another batch_size or longer data."""
+        """Draws these first, unless they are for another batch_size or longer data; returns whether they fit."""
         fit = all(
             len(starts) == self._batch_size and int(starts.min()) >= 0 and int(starts.max()) < self._batches.beyond
             for starts in batches
@@ -532,7 +532,7 @@ class MicroBatches:
             self._drawn += 1
 
     def take(self) -> tuple[Tensor, Tensor]:
-        """This rank's batch of the next round, in which every rank has one."""
+        """This rank's batch of the next round; in each round every rank has one."""
         self._rounds += 1
         self.draw(self._rounds * self._ranks.world_size - self._drawn)
         for _ in range(self._ranks.world_size):
@@ -540,7 +540,7 @@ class MicroBatches:
         return self._batches.take()
 
     def draw_ahead(self, *, only_one: bool) -> None:
-        """The next round; before an evaluation only one batch, since one rank would have drawn no more by then."""
+        """Draws the next round; before an evaluation only one batch, as a single rank would have done by then."""
         self.draw(1 if only_one else self._ranks.world_size)
 
 
@@ -550,7 +550,7 @@ class Health:
     def __init__(self, training: Training) -> None:
         self._ranks = training.ranks
         self._bad = torch.zeros((), device=training.device.device)
-        # In float16 gradients overflow now and then; the scaler leaves such a step out.
+        # In float16 gradients overflow now and then; the scaler then skips the step.
         self._trusts_norm = training.device.dtype != "float16"
         self._spoilt: float | None = 0.0
 
@@ -562,7 +562,7 @@ class Health:
         self._spoilt = None
 
     def loss(self, loss: Tensor) -> float:
-        """The loss of the step's last micro-batch, which is the last rank's, as nanoGPT prints it."""
+        """The loss of the step's last micro-batch, which is the last rank's, as in nanoGPT's log."""
         own = loss.detach().float() if self._ranks.rank == self._ranks.world_size - 1 else torch.zeros_like(self._bad)
         both = torch.stack((own, self._bad))
         self._ranks.add_up(both)
@@ -570,7 +570,7 @@ class Health:
         return float(last_loss)
 
     def is_spoilt(self) -> bool:
-        """Asks the device and the other ranks, unless there was no step since the last time."""
+        """Whether any was not finite; asks the device and the other ranks only after a step."""
         if self._spoilt is None:
             bad = self._bad.clone()
             self._ranks.add_up(bad)

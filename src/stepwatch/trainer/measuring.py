@@ -28,13 +28,13 @@ from stepwatch.trainer.model import GPT, GPTConfig
 Clock = Callable[[], float]
 Report = Callable[[Message], None]
 
-ROUNDS = 2  # over everything, so that a disturbance of some seconds spoils only half of the samples of a point
+ROUNDS = 2  # over everything, so that a disturbance of some seconds affects only half of the samples of a point
 ROUND_S = 0.05
-LONG_S = 0.4  # what takes longer is repeated once per round
+LONG_S = 0.4  # what takes longer is done once per round
 LAYER = (Axis("tokens", (32, 128, 512, 2048)), Axis("n_embd", (64, 128, 256, 512)))
 ATTENTION = (Axis("block_size", (32, 128, 512, 1024)), Axis("head_size", (16, 64)))
 SCORES = (Axis("block_size", (32, 128, 512)), Axis("head_size", (16, 64)))
-# On either side of 32 MB, above which glibc takes fresh pages for every tensor.
+# On both sides of 32 MB, above which glibc takes fresh pages for every tensor.
 HEAD = (
     Axis("logits", (2**14, 2**21, 7 * 2**20, 9 * 2**20, 12 * 2**20)),
     Axis("vocab_size", (2048, 32768)),
@@ -42,7 +42,7 @@ HEAD = (
 )
 EMBEDDING = (Axis("elements", (2**12, 2**18, 2**22, 7 * 2**20, 9 * 2**20, 2**24)),)
 OPTIMIZER = Axis("elements", (2**6, 2**16, 2**20, 2**22, 7 * 2**20, 9 * 2**20, 2**24))
-MOST_TENSORS, ENOUGH_ELEMENTS = 32, 2**22  # so many, or until they are more than a cache holds
+MOST_TENSORS, ENOUGH_ELEMENTS = 32, 2**22  # this many, or until they exceed any cache
 MATMUL_SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (512, 1024, 2048, 4096, 8192)}
 DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "tf32", "float16", "bfloat16")}
 COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}
@@ -51,13 +51,13 @@ SAVE_BYTES, LEAST_SAVE_BYTES, SMALL_TENSORS = 120 * 2**20, 2**20, 120
 
 
 class Timer:
-    """Times an act again and again; the clock may be any, and what a card has in hand is waited for."""
+    """Times an act repeatedly, with any clock; waits for the work that is queued on a card."""
 
     def __init__(self, clock: Clock, finish: Callable[[], None]) -> None:
         self._clock, self._finish = clock, finish
 
     def samples(self, act: parts.Act, *, warm: bool = True, fewest: int = 1) -> Iterator[float]:
-        """As many as a round takes; the first try is left out where it is not warm yet."""
+        """As many samples as a round allows; the first try is left out if the act is not warm yet."""
         first = self.once(act) if warm else 0.0
         spent, count = 0.0, 0
         while count < fewest or spent < ROUND_S or (count < 2 and max(first, spent) < LONG_S):
@@ -76,7 +76,7 @@ class Timer:
 
 
 def figure_of(samples: Sequence[float], *, unit: str = "s", amount: float | None = None) -> Measurement:
-    """The median and the quartiles; with an amount, the rate of it."""
+    """The median and the quartiles; with an amount, as a rate."""
     values = sorted(amount / max(taken, 1e-9) if amount else max(taken, 1e-9) for taken in samples)
     quarter = len(values) // 4
     return Measurement(statistics.median(values), values[quarter], values[-1 - quarter], unit)
@@ -90,7 +90,7 @@ def calibrate(
     clock: Clock = time.perf_counter,
     report: Report = lambda message: None,
 ) -> Calibration:
-    """Nothing is written but a file in `directory`, which is removed; UsageError for a device that is not there."""
+    """Writes nothing but a file in `directory`, which is removed; raises UsageError for a missing device."""
     device = _device(device)
     torch.manual_seed(0)
     timer = Timer(clock, torch.cuda.synchronize if device == "cuda" else lambda: None)
@@ -103,7 +103,7 @@ def calibrate(
         report(Message("the parts of a training step"))
         curves |= part_curves(timer)
         figures |= part_figures(timer)
-    if clock is time.perf_counter:  # a clock of this process alone does not see others
+    if clock is time.perf_counter:  # a test's clock does not see other programs
         saved["waiting"] = figure_of([waiting(before, load)], unit="1")
     figures |= saved
     if compiles:
@@ -129,9 +129,9 @@ def calibrate(
 
 
 def waiting(before: tuple[float, float] | None, load: float) -> float:
-    """How many times as long as alone the measuring took: 2 where a thread waited for a processor as long as it ran.
+    """How many times longer than alone the measurement took: 2 if a thread waited for a processor as long as it ran.
 
-    As Linux counts it; elsewhere by the load that there was before.
+    As counted by Linux; elsewhere by the load before the measurement.
     """
     now = _waited_and_ran_s()
     if before is None or now is None or now[1] <= before[1]:
@@ -140,7 +140,7 @@ def waiting(before: tuple[float, float] | None, load: float) -> float:
 
 
 def _waited_and_ran_s() -> tuple[float, float] | None:
-    """Of all threads of this process: how long they waited for a processor, and how long they had one."""
+    """For all threads of this process: how long they waited for a processor, and how long they had one."""
     try:
         tasks = [path.read_text("ascii").split() for path in Path("/proc/self/task").glob("*/schedstat")]
         return sum(int(task[1]) for task in tasks) / 1e9, sum(int(task[0]) for task in tasks) / 1e9
@@ -179,7 +179,7 @@ def ceilings(timer: Timer, device: str) -> tuple[dict[str, Measurement], dict[st
 
 
 def matmul_curve(timer: Timer, device: str, dtype: str) -> Curve | None:
-    """FLOP/s of square products; sizes that take too long are left out. None where the dtype is not there."""
+    """FLOP/s of square products; sizes that take too long are left out. None if the dtype is not available."""
     kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
     allowed, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, dtype == "tf32"
     points: dict[int, Measurement] = {}
@@ -190,7 +190,7 @@ def matmul_curve(timer: Timer, device: str, dtype: str) -> Curve | None:
             points[size] = figure_of(taken, unit="FLOP/s", amount=2.0 * size**3)
             if min(taken) > LONG_S / 4:
                 break
-    except RuntimeError:  # no such product on this device, or no room
+    except RuntimeError:  # no such product on this device, or not enough memory
         pass
     finally:
         torch.backends.cuda.matmul.allow_tf32 = allowed
@@ -201,7 +201,7 @@ def matmul_curve(timer: Timer, device: str, dtype: str) -> Curve | None:
 
 
 def part_curves(timer: Timer) -> dict[str, Curve]:
-    """Each part over its sizes: the forward pass, as in an evaluation, and both passes, as in a step."""
+    """Each part over its sizes: the forward pass as in an evaluation, and both passes as in a step."""
     flash = partial(parts.attention, sequences=SEQUENCES)
     return {
         **_pair_curves(timer, "layer", LAYER, parts.layer),
@@ -238,7 +238,7 @@ def optimizer_curve(timer: Timer) -> Curve:
 
 
 def part_figures(timer: Timer) -> dict[str, Measurement]:
-    """What needs no curve: a cost for each element or sequence."""
+    """Costs per element or sequence, which need no curve."""
     dropped, elements = parts.dropout(2**20), 2**20
     plain, biased = (timer.figure(parts.layer(256, 256, bias=bias).both) for bias in (False, True))
     sequence = timer.figure(parts.batch(16, 256)).over(16)
@@ -253,7 +253,7 @@ def part_figures(timer: Timer) -> dict[str, Measurement]:
 
 
 def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Measurement]:
-    """What torch.save takes for each byte and each tensor, written over the last file as nanoGPT does."""
+    """The time of torch.save per byte and per tensor, overwriting the previous file as nanoGPT does."""
     try:
         free = shutil.disk_usage(directory).free
         size = min(SAVE_BYTES, int(free * 0.25))  # a quarter of the disk at most
@@ -272,7 +272,7 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Measu
             large = {str(place): torch.zeros(size // 4 // 12, device=device) for place in range(12)}
             taken: list[float] = []
             for _ in range(ROUNDS):
-                # Single ones take up to twice as long.
+                # Single saves take up to twice as long.
                 taken += timer.samples(lambda: torch.save(large, path), fewest=6)
         finally:
             os.unlink(path)
@@ -288,7 +288,7 @@ def saving(timer: Timer, directory: str, device: str = "cpu") -> dict[str, Measu
 
 
 def compiling(timer: Timer, device: str) -> dict[str, Measurement]:
-    """First minus later step of a small compiled model, nothing cached; none where torch.compile does not work here."""
+    """First minus later step of a small compiled model without caches; empty if torch.compile does not work here."""
     import torch._inductor.config as inductor
 
     shape = GPTConfig(n_layer=COMPILED_LAYERS, n_head=2, n_embd=128, block_size=128, vocab_size=512, bias=False)
@@ -298,14 +298,14 @@ def compiling(timer: Timer, device: str) -> dict[str, Measurement]:
     try:
         torch._dynamo.reset()
         compiled = torch.compile(model)
-        start = time.perf_counter()  # the compiler's other processes count, whatever the clock
+        start = time.perf_counter()  # includes the compiler's other processes, whatever the clock
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # caching is off on purpose
             compiled(text, text)[1].backward()
             with torch.no_grad():
                 compiled(text, text)
         first = time.perf_counter() - start
-    except Exception:  # no C++ compiler, no Triton, a Python that dynamo does not know: each raises its own
+    except Exception:  # no C++ compiler, no Triton, a Python that dynamo does not know: each raises its own error
         return {}
     finally:
         inductor.force_disable_caches = before

@@ -1,7 +1,7 @@
-"""GPT-2 as nanoGPT has it: the names of its parts, its initial weights and their order are nanoGPT's.
+"""GPT-2 as in nanoGPT: the names of its parts, its initial weights and their order are nanoGPT's.
 
-So a state dict goes either way, and one seed gives both the same weights. Read it from top to bottom:
-normalisation, attention, the two-layer network, a block of both, and the whole.
+So a state dict can be exchanged in both directions, and one seed gives both the same weights. Read it from top to
+bottom: normalisation, attention, the two-layer network, a block of both, and the whole.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GPTConfig:
 
 
 class LayerNorm(nn.Module):
-    """Each position to mean 0 and variance 1, then a learned scale and, if asked for, a learned shift."""
+    """Brings each position to mean 0 and variance 1, then applies a learned scale and, optionally, a learned shift."""
 
     def __init__(self, width: int, bias: bool) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class LayerNorm(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
-    """Each position looks at itself and those before it, with several heads side by side."""
+    """Each position attends to itself and those before it, with several heads in parallel."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class CausalSelfAttention(nn.Module):
             part.view(batch, length, self.n_head, width // self.n_head).transpose(1, 2)
             for part in self.c_attn(x).split(width, dim=2)
         )
-        # One fused kernel (flash attention, where the card has it): the length x length matrix is never stored.
+        # One fused kernel (flash attention, if the card has it): the length x length matrix is never stored.
         seen = functional.scaled_dot_product_attention(
             query, key, value, dropout_p=self.dropout if self.training else 0.0, is_causal=True
         )
@@ -87,7 +87,7 @@ class MLP(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then the network; each adds to the stream that passes by."""
+    """Attention, then the network; each adds to the residual stream."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -102,14 +102,14 @@ class TransformerBlock(nn.Module):
 
 
 class GPT(nn.Module):
-    """Tokens in, a guess at the next token out; with targets, the loss instead."""
+    """Tokens in, logits of the next token out; with targets, the loss instead."""
 
     chunked_loss = True
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
-        # The order of these lines is the order of the random draws: it is part of being the same as nanoGPT.
+        # The order of these lines is the order of the random draws: it is part of matching nanoGPT.
         self.transformer = nn.ModuleDict(
             {
                 "wte": nn.Embedding(config.vocab_size, config.n_embd),
@@ -120,7 +120,7 @@ class GPT(nn.Module):
             }
         )
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.transformer["wte"].weight = self.lm_head.weight  # one matrix reads tokens and guesses them
+        self.transformer["wte"].weight = self.lm_head.weight  # one matrix both embeds and predicts tokens
         self.apply(_initialise)
         # Every block adds twice to the stream: smaller weights there keep its variance from growing with depth.
         for name, parameter in self.named_parameters():
@@ -136,17 +136,17 @@ class GPT(nn.Module):
             x = block(x)
         x = parts["ln_f"](x)
         if targets is None:
-            return self.lm_head(x[:, [-1], :]), None  # to go on writing, the last position is enough
+            return self.lm_head(x[:, [-1], :]), None  # the last position is enough to continue
         return None, cross_entropy(x, self.lm_head.weight, targets, chunked=self.chunked_loss)
 
     def n_params(self) -> int:
-        """Without the positions, as nanoGPT counts; the tokens count, since they are the last layer as well."""
+        """Without position embeddings, as nanoGPT counts; token embeddings count, since they are the last layer too."""
         positions = self.transformer["wpe"].weight
         assert isinstance(positions, Tensor)
         return sum(parameter.numel() for parameter in self.parameters()) - positions.numel()
 
     def crop_block_size(self, block_size: int) -> None:
-        """Fewer positions than the weights were trained for."""
+        """Reduces the number of positions below what the weights were trained for."""
         self.config = replace(self.config, block_size=block_size)
         positions = self.transformer["wpe"]
         positions.weight = nn.Parameter(positions.weight[:block_size])  # type: ignore[index]

@@ -1,10 +1,10 @@
-"""`recipe=modern`: what the public speed runs of nanoGPT have found, where one machine can show it.
+"""`recipe=modern`: what the public speed runs of nanoGPT have found, as far as one machine can show it.
 
-Read it from top to bottom: attention, the two-layer network, the whole, the optimizer. Each part has
-its source beside it; records are those of github.com/KellerJordan/modded-nanogpt by their number. `without=rotary`
-leaves a part out and does what nanoGPT does there, so that its gain can be measured (docs/train.md).
+Read it from top to bottom: attention, the two-layer network, the whole, the optimizer. Each part names its source;
+records are those of github.com/KellerJordan/modded-nanogpt by their number. `without=rotary` leaves a part out and
+does what nanoGPT does instead, so that its gain can be measured (docs/train.md).
 
-A checkpoint of it has nanoGPT's form, but nanoGPT has no such model and cannot load it.
+Its checkpoint has nanoGPT's form, but nanoGPT has no such model and cannot load it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from stepwatch.trainer.model import WEIGHT_STD, GPTConfig
 from stepwatch.trainer.optimizer import AdamW, fused_if_possible
 
 CAP = 15.0  # record 18; 30 in Gemma 2, arXiv 2408.00118
-LOWEST_FREQUENCY = 1 / 1024  # record 17: in turns of a position, and none at all for half of the pairs
+LOWEST_FREQUENCY = 1 / 1024  # record 17: in turns per position; half of the pairs do not turn at all
 SCORE_SCALE = 0.12  # record 20: queries and keys of length 1 need another scale than 1 / sqrt(width)
 MOMENTUM = 0.95
-# K. Jordan, kellerjordan.github.io/posts/muon: five turns bring singular values of any size near 1.
+# K. Jordan, kellerjordan.github.io/posts/muon: five iterations bring singular values of any size near 1.
 ITERATION, TURNS = (3.4445, -4.7750, 2.0315), 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModernConfig(GPTConfig):
-    """The shape, and what is left out of the recipe; `bias` has no effect, since nothing has one."""
+    """The shape, and what is left out of the recipe; `bias` has no effect, as no part has one."""
 
     recipe: str = MODERN
     without: str = ""
@@ -51,12 +51,12 @@ class ModernConfig(GPTConfig):
 
 
 def norm(x: Tensor) -> Tensor:
-    """Each position to a mean square of 1, without learned parameters (Zhang and Sennrich, arXiv 1910.07467)."""
+    """Scales each position to a mean square of 1, without learned parameters (Zhang and Sennrich, arXiv 1910.07467)."""
     return functional.rms_norm(x, x.shape[-1:])
 
 
 class Rotary(nn.Module):
-    """Positions as turns of queries and keys, so that a score depends on the distance (Su et al., arXiv 2104.09864)."""
+    """Positions as rotations of queries and keys: a score depends on the distance (Su et al., arXiv 2104.09864)."""
 
     def __init__(self, width: int, length: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Rotary(nn.Module):
 
 
 class Attention(nn.Module):
-    """As nanoGPT's, with normed queries and keys (Henry et al., arXiv 2010.04245; record 5) that turn by position."""
+    """Like nanoGPT's, with normed queries and keys (Henry et al., arXiv 2010.04245; record 5) rotated by position."""
 
     def __init__(self, config: ModernConfig, *, takes_values: bool) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """As nanoGPT's, with the square of ReLU as the bend (So et al., arXiv 2109.08668; record 5)."""
+    """Like nanoGPT's, with the square of ReLU as activation (So et al., arXiv 2109.08668; record 5)."""
 
     def __init__(self, config: ModernConfig) -> None:
         super().__init__()
@@ -135,14 +135,14 @@ class Block(nn.Module):
 
 
 class ModernGPT(nn.Module):
-    """Called as nanoGPT's GPT. Reading tokens and guessing them are two matrices (record 8)."""
+    """Called like nanoGPT's GPT. Embedding and predicting tokens use two matrices (record 8)."""
 
     chunked_loss = True
 
     def __init__(self, config: ModernConfig) -> None:
         super().__init__()
         self.config = config
-        # Tokens once more, as values of the first and the last layer (record 14, after Zhou et al., arXiv 2410.17897).
+        # Tokens again, as values of the first and the last layer (record 14, after Zhou et al., arXiv 2410.17897).
         takes_values = {0, config.n_layer - 1} if config.has("value_embeddings") else set()
         parts: dict[str, nn.Module] = {
             "wte": nn.Embedding(config.vocab_size, config.n_embd),
@@ -161,7 +161,7 @@ class ModernGPT(nn.Module):
             self._initialise(name, parameter)
 
     def _initialise(self, name: str, weight: nn.Parameter) -> None:
-        """What a layer adds to the stream, and the head, begin at zero (Yang et al., arXiv 2203.03466; record 5)."""
+        """What a layer adds to the stream, and the head, start at zero (Yang et al., arXiv 2203.03466; record 5)."""
         added = name.endswith("c_proj.weight")
         if (added or name == "lm_head.weight") and self.config.has("zero_init"):
             nn.init.zeros_(weight)
@@ -190,7 +190,7 @@ class ModernGPT(nn.Module):
         return None, cross_entropy(x, self.lm_head.weight, targets, cap, chunked=self.chunked_loss)
 
     def n_params(self) -> int:
-        """Those that multiply something, as nanoGPT counts them: tables that are only looked up cost no arithmetic."""
+        """Parameters that multiply something, as nanoGPT counts: lookup tables cost no arithmetic."""
         tables = (part.weight for part in self.transformer.values() if isinstance(part, nn.Embedding))
         looked_up = sum(table.numel() for table in tables if table is not self.lm_head.weight)
         return sum(parameter.numel() for parameter in self.parameters()) - looked_up
@@ -206,15 +206,15 @@ class ModernGPT(nn.Module):
 
 
 class MuonAndAdamW(AdamW):
-    """Muon for the matrices of the layers, AdamW for all else (K. Jordan et al.; Liu et al., arXiv 2502.16982)."""
+    """Muon for the matrices of the layers, AdamW for the rest (K. Jordan et al.; Liu et al., arXiv 2502.16982)."""
 
     def __init__(self, groups: list[dict[str, Any]], *, fused: bool) -> None:
         super().__init__(groups, betas=(0.8, 0.95), eps=1e-10, weight_decay=0.0, fused=fused)  # record 20
-        self._step_supports_amp_scaling = False  # AdamW's fused kernels look for overflows themselves, Muon does not
+        self._step_supports_amp_scaling = False  # AdamW's fused kernels check for overflows themselves, Muon does not
 
     @torch.no_grad()  # type: ignore[untyped-decorator]  # torch's own has no types
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """First Muon, for matrices of one shape together. Without a gradient AdamW then leaves them alone."""
+        """Muon first, for matrices of one shape together. They then have no gradient, so AdamW leaves them alone."""
         for group in (group for group in self.param_groups if group["muon"]):
             alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for weight in group["params"]:
@@ -225,7 +225,7 @@ class MuonAndAdamW(AdamW):
                 if rows == 3 * columns:  # queries, keys and values are three matrices in one
                     directions = directions.view(-1, columns, columns)
                 turned = orthogonalised(directions)
-                # Wide or square, a step has the length that the rate says; a tall matrix has more outputs than inputs.
+                # A wide or square matrix takes a step as long as the rate; a tall one has more outputs than inputs.
                 rate = group["lr"] * math.sqrt(max(1.0, turned.shape[-2] / turned.shape[-1]))
                 for weight, step in zip(weights, turned.view(-1, rows, columns), strict=True):
                     weight.add_(step.type_as(weight), alpha=-rate)
@@ -233,7 +233,7 @@ class MuonAndAdamW(AdamW):
         super().step(closure)
 
     def _with_momentum(self, weight: nn.Parameter) -> Tensor:
-        """Nesterov's: the gradient, drawn towards the mean of those before."""
+        """Nesterov momentum: the gradient, drawn towards the mean of previous ones."""
         assert weight.grad is not None
         state = self.state[weight]
         if not state:
@@ -243,9 +243,9 @@ class MuonAndAdamW(AdamW):
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
-    """The nearest orthogonal ones, roughly: all singular values become about 1, by Newton and Schulz's iteration."""
+    """Approximately the nearest orthogonal matrices: all singular values become about 1 (Newton-Schulz iteration)."""
     wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
-    x = wide.bfloat16() if wide.is_cuda else wide  # short numbers are enough, says its author
+    x = wide.bfloat16() if wide.is_cuda else wide  # its author says that short numbers are enough
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     linear, cubic, quintic = ITERATION
     for _ in range(TURNS):
@@ -264,8 +264,8 @@ def optimizer_of(model: ModernGPT, config: TrainConfig) -> MuonAndAdamW:
         else:
             kinds["head" if weight is model.lm_head.weight else "embeddings"].append(weight)
     by_muon = model.config.has("muon")
-    # Of learning_rate. Muon's steps are as long as the matrix is wide, whatever the gradient, so its rate is higher;
-    # record 8 has embeddings far above the head.
+    # As multiples of learning_rate. Muon's steps are as long as the matrix is wide, regardless of the gradient, so its
+    # rate is higher; record 8 has embeddings far above the head.
     rates = {"matrices": 30.0 if by_muon else 3.0, "embeddings": 100.0, "head": 5.0, "scalars": 10.0}
 
     groups = [

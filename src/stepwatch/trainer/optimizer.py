@@ -11,14 +11,14 @@ from torch import nn
 
 from stepwatch.trainer.config import MODERN, TrainConfig
 
-WARM_DOWN = 0.6  # of the run, with recipe=modern
+WARM_DOWN = 0.6  # share of the run, with recipe=modern
 
 
 class AdamW(torch.optim.AdamW):
     """torch's AdamW without torch's compiler.
 
     torch imports the compiler, which takes a second of each start, only to mark these methods as not to be compiled.
-    Below the marks they are the same methods. The model can still be compiled.
+    Without the marks they are the same methods. The model can still be compiled.
     """
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
@@ -28,10 +28,10 @@ class AdamW(torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
     def make_room(self) -> None:
-        """Allocate the moments, as torch does in the first step.
+        """Allocates the moments, as torch does in the first step.
 
-        There they would take the memory which that step has just freed, and the second step would have to get as much
-        from the system, which takes time.
+        There they would take the memory that the step just freed, and the second step would have to get as much from
+        the system, which takes time.
         """
         for group in self.param_groups:
             kinds = ("exp_avg",) if group.get("muon") else ("exp_avg", "exp_avg_sq")
@@ -45,7 +45,7 @@ A = TypeVar("A", bound=AdamW)
 
 
 def fused_if_possible(kind: type[A], groups: list[dict[str, Any]], **options: Any) -> A:
-    """Fused, the update is one pass over the weights instead of a dozen; not every torch and device has it."""
+    """Fused, the update is one pass over the weights instead of a dozen; not every torch and device supports it."""
     try:
         return kind([dict(group) for group in groups], fused=True, **options)  # torch writes into the groups
     except RuntimeError:
@@ -53,7 +53,7 @@ def fused_if_possible(kind: type[A], groups: list[dict[str, Any]], **options: An
 
 
 def adamw(model: nn.Module, config: TrainConfig) -> AdamW:
-    """Two groups: matrices, whose weights decay, and biases and scales, whose weights do not."""
+    """Two groups: matrices, which get weight decay, and biases and scales, which do not."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
@@ -63,7 +63,7 @@ def adamw(model: nn.Module, config: TrainConfig) -> AdamW:
 
 
 def learning_rate(iteration: int, config: TrainConfig) -> float:
-    """nanoGPT's: a line up, half a cosine down, then flat. With recipe=modern: a line up, flat, a line down."""
+    """As in nanoGPT: linear up, half a cosine down, then flat. With recipe=modern: linear up, flat, linear down."""
     if not config.decay_lr:
         return config.learning_rate
     if config.recipe == MODERN and "warm_down" not in config.without.split(","):  # Hägele et al., arXiv 2405.18392
@@ -79,9 +79,9 @@ def learning_rate(iteration: int, config: TrainConfig) -> float:
 
 
 def resume(optimizer: AdamW, saved: dict[str, Any], positions: nn.Parameter | None) -> None:
-    """Takes over the moments, each compared with its weight, since fused AdamW trusts their sizes.
+    """Takes over the moments, each checked against its weight, since fused AdamW trusts their sizes.
 
-    A state that is not AdamW's for these weights raises whatever Python raises. Of the groups it takes what nanoGPT
+    A state that is not AdamW's for these weights raises any exception. Of the groups it only takes what nanoGPT
     resumes with, not how the arithmetic is done. `positions` may have been cut to a smaller block_size; its moments are
     then cut too.
     """

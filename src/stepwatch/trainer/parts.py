@@ -1,7 +1,7 @@
-"""The parts that a training step of a GPT is made of, each alone, to be timed at one size after another.
+"""The parts of a training step of a GPT, each by itself, to be timed at several sizes.
 
-Measured with autograd as training does it, so that what allocating, page faults and the calls of operations cost is in
-the time. A step is then n_layer layers, their attention, the two ends of the model and the optimizer.
+Measured with autograd as in training, so that the time includes allocation, page faults and the calls of operations.
+A step then consists of n_layer layers, their attention, the two ends of the model and the optimizer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEAD_SIZE = 64
 
 
 class Pair:
-    """A part as a forward pass alone, and with its backward pass."""
+    """A part: its forward pass alone, and together with its backward pass."""
 
     def __init__(self, forward: Callable[[], Tensor], leaves: list[Tensor]) -> None:
         self._forward, self._leaves = forward, leaves
@@ -53,13 +53,13 @@ class Layer(nn.Module):
 
 
 def layer(tokens: int, width: int, *, bias: bool = False) -> Pair:
-    """Products, norms, GELU and residuals of one layer; of its attention only what surrounds it."""
+    """Products, norms, GELU and residuals of one layer; of its attention only the parts around it."""
     module, x = Layer(width, bias=bias), torch.randn(1, tokens, width, requires_grad=True)
     return Pair(lambda: module(x), [x, *module.parameters()])
 
 
 def attention(positions: int, head_size: int, *, sequences: int, dropout: float = 0.0) -> Pair:
-    """Causal attention over so many sequences and heads; with dropout the scores are written out."""
+    """Causal attention over this many sequences and heads; with dropout the scores are stored."""
     heads = [torch.randn(1, positions, sequences * head_size, requires_grad=True) for _ in range(3)]
 
     def forward() -> Tensor:
@@ -70,7 +70,7 @@ def attention(positions: int, head_size: int, *, sequences: int, dropout: float 
 
 
 def head(logits: int, vocabulary: int, width: int) -> Pair:
-    """The last norm, the product with the vocabulary and the loss; long rows leave the cache between its passes."""
+    """The last norm, the product with the vocabulary, and the loss; long rows leave the cache between its passes."""
     tokens = max(1, logits // vocabulary)
     norm, product = nn.LayerNorm(width, bias=False), nn.Linear(width, vocabulary, bias=False)
     x, targets = torch.randn(tokens, width, requires_grad=True), torch.randint(vocabulary, (tokens,))
@@ -81,7 +81,7 @@ def head(logits: int, vocabulary: int, width: int) -> Pair:
 
 
 def embedding(elements: int) -> Pair:
-    """Its gradient is as large as itself and is added to that of the head, which shares its weights."""
+    """The embedding; its gradient is as large as itself and is added to that of the head, which shares its weights."""
     table = nn.Embedding(elements // HEAD_SIZE, HEAD_SIZE)
     table.weight.grad = torch.zeros_like(table.weight)
     tokens = torch.randint(table.num_embeddings, (256,))
@@ -94,7 +94,7 @@ def dropout(elements: int) -> Pair:
 
 
 def optimizer(sizes: list[int]) -> Act:
-    """Clipping, AdamW as nanoGPT has it on a processor, and freeing the gradients."""
+    """Clipping, AdamW as nanoGPT uses it on a CPU, and freeing the gradients."""
     weights = [nn.Parameter(torch.randn(size)) for size in sizes]
     gradients = [torch.randn(size) for size in sizes]
     adamw = torch.optim.AdamW(weights, lr=1e-4, weight_decay=0.1)
@@ -110,7 +110,7 @@ def optimizer(sizes: list[int]) -> Act:
 
 
 def checkpoint(weights: int, device: str) -> Callable[[], dict[str, object]]:
-    """What nanoGPT saves, of small weights: each with AdamW's two moments and count of steps, gathered again."""
+    """What nanoGPT saves, for small weights: each with AdamW's two moments and step count, collected anew each time."""
     model = nn.ParameterDict({str(place): torch.zeros(64, device=device) for place in range(weights)})
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for weight in model.parameters():
@@ -120,7 +120,7 @@ def checkpoint(weights: int, device: str) -> Callable[[], dict[str, object]]:
 
 
 def batch(sequences: int, positions: int) -> Act:
-    """Windows of a file of tokens, cut out and widened to the integers that an embedding takes."""
+    """Windows of a token file, cut out and widened to the integers that an embedding takes."""
     import numpy as np
 
     text = np.zeros(1_000_000, dtype=np.uint16)

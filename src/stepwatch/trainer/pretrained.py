@@ -1,6 +1,6 @@
-"""OpenAI's GPT-2 from a copy of its weights on this machine: a safetensors or PyTorch file, read as plain data.
+"""OpenAI's GPT-2 from a local copy of its weights: a safetensors or PyTorch file, read as plain data.
 
-Nothing is downloaded and nothing in the file is executed. Linear layers are stored the other way round there.
+Nothing is downloaded and nothing in the file is executed. Linear layers are stored transposed there.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SHAPES = {
 }
 _TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
-_LONGEST_HEADER = 100_000_000  # bytes, as the safetensors package has it
+_LONGEST_HEADER = 100_000_000  # bytes, the limit of the safetensors package
 
 
 def gpt2(name: str, weights: str, dropout: float) -> GPT:
-    """`weights` is a file or a directory that has one; without it, the cache of Hugging Face is looked through."""
+    """`weights` is a file, or a directory that contains one; if it is empty, the cache of Hugging Face is searched."""
     path = _find(name, weights)
     layers, heads, width = _SHAPES[name]
     model = GPT(
@@ -62,7 +62,7 @@ def gpt2(name: str, weights: str, dropout: float) -> GPT:
 
 def _find(name: str, weights: str) -> Path:
     places = [Path(weights)]
-    if not weights:  # where huggingface_hub keeps what was downloaded once
+    if not weights:  # where huggingface_hub keeps downloads
         home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
         hub = Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
         models = (hub / f"models--{owner}{name}" / "snapshots" for owner in ("openai-community--", ""))
@@ -80,7 +80,7 @@ def _find(name: str, weights: str) -> Path:
 
 
 def _safetensors(path: Path) -> dict[str, Tensor]:
-    """Eight bytes for the length of a JSON header, the header, then the tensors at the places that it names."""
+    """Eight bytes for the length of a JSON header, the header, then the tensors at the offsets that it lists."""
     with open(path, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if length > _LONGEST_HEADER:

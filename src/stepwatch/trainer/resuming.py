@@ -1,4 +1,4 @@
-"""Checkpoints that are read again: which one of a directory, and everything in it checked before it is used."""
+"""Reads checkpoints: finds the one to use in a directory, and checks all of its content before it is used."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from stepwatch.trainer.snapshot import tensors_of
 
 NAME = "ckpt.pt"
 STOPPED = "ckpt_stopped_{}.pt"
-"""What was saved because someone asked to stop, where ckpt.pt holds what should stay."""
+"""A checkpoint saved because someone asked to stop, if ckpt.pt contains one that should stay."""
 KEPT = "ckpt_{}.pt"
-"""With `keep`: the newest checkpoints under the numbers of their iterations."""
+"""With `keep`: the newest checkpoints, numbered by iteration."""
 SHARDED, MANIFEST = "ckpt_sharded_{}", "manifest.json"
-"""The directory that all ranks write, under the number of its iteration, and the file that makes it complete."""
+"""The directory that all ranks write, numbered by iteration, and the file that makes it complete."""
 RESUME = "resume"
-"""The key of the ResumePoint in a checkpoint; nanoGPT's own programs do not look at it."""
+"""The key of the ResumePoint in a checkpoint; nanoGPT's own programs ignore it."""
 SHAPE = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "model": dict,
@@ -38,34 +38,34 @@ _ASKED_FOR = re.compile(r"(?:GLOBAL|global|class|function|Unsupported class) (?P
 
 
 def newest(directory: Path) -> Path:
-    """ckpt.pt, what was saved later when a run was stopped, or what all ranks wrote together."""
+    """ckpt.pt, a later save of a stopped run, or a checkpoint that all ranks wrote together, whichever is newest."""
     found = [path for path in (directory / NAME, *directory.glob(STOPPED.format("*"))) if path.is_file()]
     found += sharded_in(directory)
 
     def saved_ns(path: Path) -> int:
         try:
             return (path / MANIFEST if path.is_dir() else path).stat().st_mtime_ns
-        except OSError:  # not complete, or removed meanwhile
+        except OSError:  # incomplete, or removed in the meantime
             return -1
 
     return max(found, key=saved_ns, default=directory / NAME)
 
 
 def sharded_in(directory: Path) -> list[Path]:
-    """What all ranks wrote together; not what they are writing, or had begun when they were killed."""
+    """Checkpoints that all ranks wrote together; not those in progress, or left by a killed run."""
     return [path for path in directory.glob(SHARDED.format("*")) if path.suffix != ".tmp"]
 
 
 class Damaged(ValueError):
-    """Something is not as it was written; names the file in a sharded checkpoint."""
+    """Something differs from what was written; names the file in a sharded checkpoint."""
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A checkpoint, ours or nanoGPT's, as numbers and nothing that could run; its own checksums and figures hold."""
+    """A checkpoint, ours or nanoGPT's, as numbers and nothing that could run; its checksums and figures are checked."""
     facts = {"name": str(path)}
     try:
         if path.is_dir():
-            from stepwatch.trainer.sharded import read  # most runs have none
+            from stepwatch.trainer.sharded import read  # most runs have no sharded checkpoint
 
             return _checked(read(path), path)
         return _checked(_file(path), path)
@@ -107,11 +107,11 @@ def _file(path: Path) -> Any:
     if not path.stat().st_size:
         raise _refused(Message("“{name:word}” is empty", {"name": str(path)}))
     if _is_zip(path):
-        # torch does not look at the checksums that it writes. What is packed could grow to any size.
+        # torch does not check the checksums that it writes. Compressed entries could grow to any size.
         with zipfile.ZipFile(path) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()) or archive.testzip():
                 raise zipfile.BadZipFile
-    # Not mapped: the file may be replaced, which Windows refuses for one that is mapped, or cut, which kills us.
+    # Not memory-mapped: the file may be replaced, which Windows refuses for a mapped one, or cut, which kills us.
     return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
 
 
@@ -131,9 +131,9 @@ def _checked(loaded: Any, path: Path) -> dict[str, Any]:
 
 
 def _wrong_figure(loaded: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first figure that no training can have left, and what it is."""
+    """The first figure that no training can have produced, and its value."""
     args, at, best = loaded["model_args"], loaded["iter_num"], loaded["best_val_loss"]
-    if type(at) is not int or not 0 <= at < 2**53:  # what a float counts to without gaps
+    if type(at) is not int or not 0 <= at < 2**53:  # the largest integer range that a float counts without gaps
         return "iter_num", f"{at:.20g}"
     for key in SHAPE:
         whole = type(args[key]) is int and 0 < args[key] < 2**31
@@ -149,7 +149,7 @@ def _wrong_figure(loaded: Mapping[str, Any]) -> tuple[str, str] | None:
         if not isinstance(weight, Tensor) or weight.layout != torch.strided or not weight.is_floating_point():
             return str(name), weight.type() if isinstance(weight, Tensor) else type(weight).__name__
     for tensor in tensors_of({"model": loaded["model"], "optimizer": loaded["optimizer"]}):
-        # One number may stand for a whole tensor, of any size: such a one is looked at no further.
+        # A single number may be expanded to a tensor of any size: do not look into one like that.
         if tensor.layout != torch.strided or tensor.nbytes > tensor.untyped_storage().nbytes():
             return "model", "×".join(map(str, tensor.shape))
         if not torch.isfinite(tensor).all():
@@ -169,7 +169,7 @@ def _refused(what: Message) -> CheckpointError:
 
 
 def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights by the names of the plain model: a compiled one puts a prefix in front of each."""
+    """The weights under the names of the plain model: a compiled model puts a prefix in front of each."""
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in loaded["model"].items()}
 
 
@@ -177,28 +177,28 @@ def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 class ResumePoint(NamedTuple):
-    """Where the random numbers and the data stand, so that a resumed run has the losses of one that never stopped.
+    """The state of the random numbers and the data, so that a resumed run has the losses of one that never stopped.
 
-    It is taken at the top of a turn, before the evaluation of that turn, which a resumed run makes again. Batches are
-    drawn ahead, so it holds those that no step has used yet.
+    It is taken at the start of a turn, before the evaluation of that turn, which a resumed run repeats. Batches are
+    drawn ahead, so it contains those that no step has used yet.
     """
 
     seed: int
     generator: Tensor
-    """The host's, common to all ranks: what is drawn of the data, and dropout on a single CPU."""
+    """The host's state, common to all ranks: for drawing the data, and for dropout on a single CPU."""
     own: tuple[Tensor | None, ...]
-    """Each rank's own, for dropout: its card's, or on CPUs a second one."""
+    """Each rank's own state, for dropout: its card's, or on CPUs a second one."""
     batches: tuple[Tensor, ...]
-    """Where the sequences of each batch start that is drawn and not yet trained on."""
+    """The starts of the sequences of each batch that was drawn but not trained on yet."""
     scaler: Mapping[str, Any]
 
     def as_plain(self) -> dict[str, Any]:
-        """Names to tensors and plain data, as a checkpoint holds them."""
+        """Names to tensors and plain data, as in a checkpoint."""
         return {**self._asdict(), "own": list(self.own), "batches": list(self.batches), "scaler": dict(self.scaler)}
 
 
 def point_of(checkpoint: Mapping[str, Any]) -> ResumePoint | None:
-    """The one in a checkpoint; None in nanoGPT's own. ValueError where it cannot be one."""
+    """The resume point in a checkpoint; None in nanoGPT's own. Raises ValueError if it is not valid."""
     if RESUME not in checkpoint:
         return None
     held = checkpoint[RESUME]

@@ -40,9 +40,9 @@ class Training:
     ranks: Ranks
     data: Data
     raw: Model
-    """The model itself: what is saved."""
+    """The model itself, which is saved."""
     model: Callable[..., tuple[Tensor, Tensor | None]]
-    """The model as it is called: compiled, shared among the ranks, or neither."""
+    """The model as it is called: compiled, distributed over the ranks, or neither."""
     for_evaluation: Callable[..., tuple[Tensor, Tensor | None]]
     optimizer: AdamW
     scaler: Any
@@ -53,12 +53,12 @@ class Training:
 
     @property
     def micro_batches(self) -> int:
-        """Of a step, on this rank."""
+        """Micro-batches per step on this rank."""
         return self.ranks.share_of(self.config.gradient_accumulation_steps)
 
     @property
     def flops_per_iter(self) -> float:
-        """Of all ranks together, counted as nanoGPT counts them."""
+        """FLOPs of all ranks together, counted as in nanoGPT."""
         shape = self.raw.config
         of_token = flops_per_token(self.raw.n_params(), shape.n_layer, shape.n_embd, shape.block_size)
         return of_token * self.config.tokens_per_iter
@@ -76,7 +76,7 @@ class Training:
 
 
 def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Training:
-    """In nanoGPT's order, which is the order of its lines and of its random draws."""
+    """Prepares in nanoGPT's order, which determines the order of its log lines and random draws."""
     ranks.share_of(config.gradient_accumulation_steps)
     log.say(f"tokens per iteration will be: {config.tokens_per_iter:,}")
     torch.manual_seed(config.seed)
@@ -134,7 +134,7 @@ def prepare(config: TrainConfig, device: Device, ranks: Ranks, log: Log) -> Trai
 
 
 def _resumed_from(config: TrainConfig, ranks: Ranks) -> Path | None:
-    """The checkpoint to go on from, the same on every rank."""
+    """The checkpoint to resume from, the same on every rank."""
     if config.init_from not in ("resume", "auto"):
         return None
     found = Path(ranks.from_the_first(str(newest(Path(config.out_dir)))))
@@ -142,7 +142,7 @@ def _resumed_from(config: TrainConfig, ranks: Ranks) -> Path | None:
 
 
 def data_directory(dataset: str) -> Path:
-    """nanoGPT's place for it, or a directory of that name."""
+    """nanoGPT's place for the data, or a directory of that name."""
     usual = Path("data") / dataset
     return Path(dataset) if not usual.is_dir() and Path(dataset).is_dir() else usual
 
@@ -151,7 +151,7 @@ def data_directory(dataset: str) -> Path:
 
 
 def _model(config: TrainConfig, data: Data, log: Log, path: Path | None) -> tuple[Model, dict[str, Any] | None]:
-    """From scratch, from a checkpoint (which comes along), or from OpenAI's weights."""
+    """From scratch, from a checkpoint (which is returned too), or from OpenAI's weights."""
     if path is None and config.init_from in ("scratch", "auto"):
         log.say("Initializing a new model from scratch")
         if data.vocab_size is None:
@@ -192,7 +192,7 @@ def _new(args: Mapping[str, Any], shape: Mapping[str, Any]) -> Model:
 
 
 def model_of(saved: Mapping[str, Any], dropout: float) -> Model:
-    """The model of a checkpoint that was loaded."""
+    """The model of a loaded checkpoint."""
     args, weights = saved["model_args"], model_state(saved)
     shape = {name: args[name] for name in SHAPE} | {"dropout": dropout}
     try:
@@ -214,7 +214,7 @@ def _foreign(what: Message) -> InputError:
 
 
 def recompute_activations(model: nn.Module) -> None:
-    """Activation checkpointing, in place: a layer keeps only its input; the backward pass computes the rest again."""
+    """Activation checkpointing, in place: a layer only keeps its input; the backward pass computes the rest again."""
     for block in model.transformer["h"]:  # type: ignore[index,union-attr]
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
@@ -223,7 +223,7 @@ def recompute_activations(model: nn.Module) -> None:
 
 
 def compile_and_share(training: Training, log: Log) -> bool:
-    """Compiles with a batch that is not trained on, so that iteration 0 is a normal step; whether that worked."""
+    """Compiles with a batch that is not trained on, so that iteration 0 is a normal step; returns whether it worked."""
     if training.device.compile:
         log.say("compiling the model... (takes a ~minute)")
         compiled = torch.compile(training.raw)
@@ -231,7 +231,7 @@ def compile_and_share(training: Training, log: Log) -> bool:
             _share(training, compiled)
             _warm_up(training)
             return True
-        except Exception as error:  # dynamo and inductor have dozens of their own
+        except Exception as error:  # dynamo and inductor have dozens of exceptions
             if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "out of memory" in str(error):
                 raise
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
@@ -249,11 +249,11 @@ def _share(training: Training, model: Any) -> None:
 
 
 def _warm_up(training: Training) -> None:
-    """One pass forward and back, and one forward for evaluation; only the compiled code stays."""
+    """One forward and backward pass, and one forward pass for evaluation; only the compiled code is kept."""
     config, device = training.config, training.device
-    batches = training.data.batches("train", device.device)  # code is compiled for tensors of exactly this make
+    batches = training.data.batches("train", device.device)  # code is compiled for exactly this kind of tensor
     cards = [device.device] if device.is_cuda else []
-    with torch.random.fork_rng(devices=cards):  # random numbers go on where they were
+    with torch.random.fork_rng(devices=cards):  # random numbers continue where they were
         with device.autocast():
             _, loss = training.model(*batches.gather(torch.zeros(config.batch_size, dtype=torch.int64)))
         assert loss is not None

@@ -1,9 +1,9 @@
-"""A checkpoint as a directory that all ranks write, each its part, through torch.distributed.checkpoint (DCP).
+"""A checkpoint as a directory to which each rank writes its part, through torch.distributed.checkpoint (DCP).
 
     ckpt_sharded_2000/    complete: it gets this name when all of it is safe on the disk
       __0_0.distcp …      the parts of the ranks, DCP's files
       .metadata           DCP's: which part of which tensor is where
-      rest.pt             what is not divided among ranks, in nanoGPT's form; in place of each tensor its name in DCP
+      rest.pt             what is not divided among ranks, in nanoGPT's form; each tensor is replaced by its DCP name
       manifest.json       the size and the CRC-32 of each file
 
 One process, or each rank, reads it as a whole, for any number of ranks. Nothing in it is executed.
@@ -42,7 +42,7 @@ from stepwatch.trainer.snapshot import Taken, local, mapped, sizes_of
 
 REST, _METADATA = "rest.pt", ".metadata"
 _MARK = "in DCP"
-_LARGEST = 64_000_000  # bytes of the manifest and of DCP's metadata, which have some hundred for each tensor and rank
+_LARGEST = 64_000_000  # bytes of the manifest and of DCP's metadata, which has some hundred per tensor and rank
 _PIECE = 1 << 22
 _AT_ONCE = Event()
 _AT_ONCE.set()
@@ -56,7 +56,7 @@ def is_sharded(path: Path) -> bool:
 
 
 def write_part(directory: Path, checkpoint: Mapping[str, Any], group: Any) -> None:
-    """Called by all ranks of the group; the tensors are not needed afterwards."""
+    """Called by all ranks of the group; afterwards the tensors are no longer needed."""
     rest, tensors = _divided(checkpoint, lambda tensor: hasattr(tensor, "to_local"))
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(directory, sync_files=False), process_group=group)
     if dist.get_rank(group) == 0:
@@ -64,7 +64,7 @@ def write_part(directory: Path, checkpoint: Mapping[str, Any], group: Any) -> No
 
 
 def write_whole(directory: Path, checkpoint: Mapping[str, Any]) -> None:
-    """Called by one process; complete except for its name."""
+    """Called by one process; the result is complete except for its name."""
     rest, tensors = _divided(checkpoint, lambda tensor: tensor.dim() > 0 and tensor.is_floating_point())
     with _by_one_process():
         dcp.save(tensors, storage_writer=dcp.FileSystemWriter(directory, sync_files=False), no_dist=True)
@@ -73,7 +73,7 @@ def write_whole(directory: Path, checkpoint: Mapping[str, Any]) -> None:
 
 
 def checksums(directory: Path, rank: int) -> dict[str, list[int]]:
-    """Size and CRC-32 of what a rank has written, once the disk has it; the first rank's hold what belongs to all."""
+    """Size and CRC-32 of the files of a rank, once they are on the disk; the first rank's include the shared files."""
     names = {path.name for path in directory.glob(f"__{rank}_*")} | ({_METADATA, REST} if rank == 0 else set())
     for name in names:
         with open(directory / name, "rb+") as stream:
@@ -89,7 +89,7 @@ def write_manifest(directory: Path, files: Mapping[str, list[int]]) -> None:
 
 
 def _divided(checkpoint: Mapping[str, Any], in_parts: Callable[[Tensor], bool]) -> tuple[Any, dict[str, Tensor]]:
-    """The checkpoint with names in place of some tensors, and these; tied ones have one name."""
+    """The checkpoint with names in place of some tensors, and these tensors; tied ones share a name."""
     tensors: dict[str, Tensor] = {}
     names: dict[int, str] = {}
 
@@ -106,7 +106,7 @@ def _divided(checkpoint: Mapping[str, Any], in_parts: Callable[[Tensor], bool]) 
 
 @contextmanager
 def _by_one_process() -> Iterator[None]:
-    """Without DCP's warning that this is assumed to be intended."""
+    """Silences DCP's warning that it assumes this is intended."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
@@ -125,7 +125,7 @@ def _checksum(path: Path) -> list[int]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The whole checkpoint, in nanoGPT's form; Damaged, Refused or OSError where it is not what was written."""
+    """The whole checkpoint in nanoGPT's form; raises Damaged, Refused or OSError if it is not as it was written."""
     if (path / MANIFEST).stat().st_size > _LARGEST:
         raise Damaged(MANIFEST)
     files = json.loads((path / MANIFEST).read_bytes())
@@ -141,7 +141,7 @@ def read(path: Path) -> dict[str, Any]:
     rest = torch.load(path / REST, map_location="cpu", weights_only=True, mmap=False)
     reader = _Reader(path, files)
     sizes = cast(dict[str, forms.TensorStorageMetadata], reader.read_metadata().state_dict_metadata)
-    # What no part covers stays nan, and is found as such.
+    # Values that no part covers stay nan, and are detected as such.
     tensors = {name: torch.full(form.size, torch.nan, dtype=form.properties.dtype) for name, form in sizes.items()}
     with _by_one_process():
         dcp.load(tensors, storage_reader=reader, no_dist=True)
@@ -161,7 +161,7 @@ def _with_divided(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 class _Reader(dcp.FileSystemReader):
-    """DCP's own, but that its metadata, a pickle, is read as figures and names alone."""
+    """DCP's reader, except that its metadata, a pickle, is read as figures and names only."""
 
     def __init__(self, path: Path, files: Mapping[str, list[int]]) -> None:
         super().__init__(path)
@@ -178,7 +178,7 @@ class _Reader(dcp.FileSystemReader):
         return cast(forms.Metadata, found)
 
     def _is_whole(self, found: Any) -> bool:
-        """Tensors alone, no larger than the files together, each of its parts in a file of this directory."""
+        """Only tensors, no larger than the files together, and each of their parts is in a file of this directory."""
         if not isinstance(found, forms.Metadata) or not isinstance(found.storage_data, dict):
             return False
         needed = 0
@@ -193,7 +193,7 @@ class _Reader(dcp.FileSystemReader):
 
 
 class _Figures(pickle.Unpickler):
-    """Makes the records that DCP's metadata consist of, and nothing else."""
+    """Creates the records that DCP's metadata consists of, and nothing else."""
 
     _RECORDS = (
         forms.Metadata, forms.TensorStorageMetadata, forms.ChunkStorageMetadata, forms.TensorProperties,
@@ -217,10 +217,10 @@ class _Figures(pickle.Unpickler):
 
 
 class ShardedKeeper(Keeper):
-    """One for each rank. They talk in a group of their own, since training talks meanwhile.
+    """One per rank. They communicate in a group of their own, since the training communicates at the same time.
 
-    As with ckpt.pt a thread of each rank writes, here into a new directory beside the others. The first rank gives it
-    its name when every rank has reported that its files are on the disk, and removes what is older afterwards.
+    As with ckpt.pt a thread of each rank writes, here into a new directory next to the others. The first rank gives it
+    its name when every rank has reported that its files are on the disk, and then removes older ones.
     """
 
     _packs = False
@@ -239,7 +239,7 @@ class ShardedKeeper(Keeper):
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
-        # Only the first rank looks at the disk: all do the same, whatever else happens there meanwhile.
+        # Only the first rank looks at the disk, so that all ranks do the same even if the disk changes.
         agreed: list[Any] = [None]
         if self._is_first:
             agreed = [(unused(self._directory, SHARDED, at).name, secrets.token_hex(4), no_room(self._directory, size))]
@@ -259,13 +259,13 @@ class ShardedKeeper(Keeper):
         return path, failed
 
     def _together(self, new: Path, path: Path, copy: Taken) -> str | None:
-        """The reason where it failed on some rank, the same on all; then nothing of it is left."""
+        """Writes together; returns the reason if it failed on any rank, the same on all, and then leaves no files."""
         own: dict[str, list[int]] | str
         try:
             write_part(new, copy.values, self._group)
             copy.release()
             own = checksums(new, self._rank)
-        except Exception as error:  # DCP reports to every rank what happened on one
+        except Exception as error:  # DCP reports the error of one rank to all
             own = reason_of(error)
         reports: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(reports, own, group=self._group)
@@ -290,14 +290,14 @@ class ShardedKeeper(Keeper):
             remove(older)
 
     def _keep(self, path: Path, at: int, size: int) -> None:
-        """Those that stay have their names already."""
+        """The directories have their names already."""
 
 
 # --- one file or a directory ------------------------------------------------------------------------------------
 
 
 def convert(source: Path, target: Path) -> int:
-    """Write a checkpoint in its other form, checked and unchanged; its iteration."""
+    """Writes a checkpoint in its other form, checked and unchanged; returns its iteration."""
     if source.is_dir() and not is_sharded(source):
         source = newest(source)
     if target.exists():
@@ -306,7 +306,7 @@ def convert(source: Path, target: Path) -> int:
         )
     try:
         saved = load(source)
-    except CheckpointError as error:  # what it advises is for a training
+    except CheckpointError as error:  # its advice is for a training
         raise CheckpointError(
             error.what, Message("name another checkpoint, or the directory of a training run")
         ) from error
@@ -320,7 +320,7 @@ def convert(source: Path, target: Path) -> int:
             try:
                 write_whole(new, saved)
                 new.rename(target)
-            except Exception as error:  # whatever it was, nothing is left of it
+            except Exception as error:  # whatever happened, leave nothing behind
                 shutil.rmtree(new, ignore_errors=True)
                 failed = reason_of(error)
     if failed is not None:

@@ -1,8 +1,8 @@
 """SIGINT and SIGTERM: the first asks the loop to stop, with a message at once; a second one ends the process at once.
 
-Python calls its handlers between two of its own instructions, and only once for all that came in between: a backward
-pass of a minute would hide a second Ctrl-C behind the first. What the system writes to a socket is not held up, and
-each signal is a byte of its own; a thread reads them.
+Python calls its handlers between two of its own instructions, and only once for all signals in between: a backward
+pass of a minute would hide a second Ctrl-C behind the first. What the system writes to a socket is not delayed, and
+each signal is a separate byte; a thread reads them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stop:
         self._reading.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Without a handler of Python's nothing is written to the socket; one that is not called shows who is stuck."""
+        """Without a Python handler nothing is written to the socket; if it is not called, the loop is stuck."""
         self._handled = True
 
     def _listen(self) -> None:
@@ -59,11 +59,11 @@ class Stop:
                 self._on_asked(self.asked)
                 if self._under_torchrun:
                     threading.Thread(target=self._end_if_stuck, args=(number[0],), daemon=True).start()
-            # Within 2 s it is the same request: Ctrl-C reaches a rank from the terminal and once more from torchrun.
+            # Within 2 s it is the same request: Ctrl-C reaches a rank from the terminal and again from torchrun.
             elif not self._under_torchrun or time.monotonic() - since > 2.0:
                 os._exit(128 + number[0])
 
     def _end_if_stuck(self, number: int) -> None:
-        time.sleep(15.0)  # torchrun asks because a rank is gone: one that hangs in a collective never ends its step
+        time.sleep(15.0)  # torchrun asks because a rank is gone: a rank that hangs in a collective never ends its step
         if not self._handled:
             os._exit(128 + number)

@@ -1,7 +1,7 @@
 """A checkpoint of one moment, taken while training computes the next gradients.
 
 Weights change only at the end of a step. Until then they are copied: by a card on a separate stream, in host memory by
-the thread that writes the file. What is large and in host memory is not copied, which would need half as much memory
+the thread that writes the file. Large tensors in host memory are not copied, which would need half as much memory
 again: the thread writes the tensors themselves, and the step waits for that before its update.
 """
 
@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-_AT_ONCE = 1 << 16  # bytes: a smaller tensor is copied before a thread would have begun
-# Bytes: of a smaller checkpoint the file is made at once. A thread would need as much of the interpreter's time for it,
-# and the steps of such a model are short: with one of 2.4 MB the next step took 7 ms longer, made at once it is 3 ms.
+_AT_ONCE = 1 << 16  # bytes: a smaller tensor is copied faster than a thread would start
+# Bytes: the file of a smaller checkpoint is made at once. A thread would need as much of the interpreter's time for
+# it, and the steps of such a model are short: with 2.4 MB the next step took 7 ms longer, made at once it is 3 ms.
 SMALLEST_COPY = 4 << 20
-LARGEST_COPY = 32 << 20  # bytes: a tenth of what Python takes that has imported torch
+LARGEST_COPY = 32 << 20  # bytes: a tenth of what Python uses once torch is imported
 
 
 class Taken:
-    """A checkpoint that a save has taken. It is settled before the tensors change, and finished before it is read."""
+    """A checkpoint taken for a save. It is settled before the tensors change, and finished before it is read."""
 
     hurry: Event | None = None
     """Set if the training waits for the writing, which then makes no pauses."""
@@ -42,7 +42,7 @@ class Taken:
 
 
 class Copy(Taken):
-    """Copied to buffers, which stay for the next one."""
+    """A copy in buffers, which are reused for the next one."""
 
     def __init__(
         self, values: dict[str, Any], size: int, pairs: list[tuple[Tensor, Tensor]], events: list[torch.cuda.Event]
@@ -52,7 +52,7 @@ class Copy(Taken):
         self._made = Event()
 
     def finish(self) -> None:
-        """Copies what is in host memory, and waits for what comes from cards."""
+        """Copies what is in host memory, and waits for the copies from cards."""
         try:
             for buffer, tensor in self._pairs:
                 _octets(buffer)[:] = _octets(tensor)
@@ -62,7 +62,7 @@ class Copy(Taken):
             self._made.set()
 
     def settle(self) -> None:
-        """Waits for what is in host memory; a card waits on its own before it changes its memory."""
+        """Waits for what is in host memory; a card waits by itself before it changes its memory."""
         for event in self._events:
             event.wait()
         if self._pairs:
@@ -86,7 +86,7 @@ class InPlace(Taken):
 
 
 class Packed(Taken):
-    """The bytes of the file itself, of a small checkpoint."""
+    """The bytes of the file itself, for a small checkpoint."""
 
     def __init__(self, values: Mapping[str, Any], size: int) -> None:
         stream = BytesIO()
@@ -95,7 +95,7 @@ class Packed(Taken):
 
 
 class Snapshot:
-    """Copies nested tensors into buffers that are made once and used again: fresh memory is what makes a copy slow."""
+    """Copies nested tensors into buffers that are created once and reused: fresh memory is what makes a copy slow."""
 
     def __init__(self, *, packs: bool = False) -> None:
         """`packs`: whether small checkpoints may become the bytes of a file."""
@@ -104,7 +104,7 @@ class Snapshot:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
 
     def make_room(self, values: Mapping[str, Any]) -> bool:
-        """Make buffers for these tensors, touched so that the system hands over their memory; nothing is copied.
+        """Creates buffers for these tensors, touched so that the system provides their memory; copies nothing.
 
         Returns whether they will be copied at all.
         """
@@ -119,14 +119,14 @@ class Snapshot:
         return True
 
     def begin(self, values: Mapping[str, Any]) -> Taken:
-        """Take these values. A copy goes into the buffers of the one before, which must not be in use any more."""
+        """Takes these values. A copy reuses the buffers of the previous one, which must no longer be in use."""
         sizes = sizes_of(values)
         without_copy = self._without_copy(sizes)
         if without_copy is not None:
             return without_copy(values, sizes.whole)
         pairs: list[tuple[Tensor, Tensor]] = []
         for card in {tensor.device for tensor in tensors_of(values) if tensor.device.type == "cuda"}:
-            # A stream beside the training's, which begins after the work that is already queued there.
+            # A stream next to the training's, which starts after the work that is already queued there.
             if card not in self._streams:
                 self._streams[card] = torch.cuda.Stream(card)
             self._streams[card].wait_stream(torch.cuda.current_stream(card))
@@ -144,14 +144,14 @@ class Snapshot:
         return Copy(copy, sizes.whole, pairs, [stream.record_event() for stream in self._streams.values()])
 
     def _without_copy(self, sizes: Sizes) -> type[InPlace | Packed] | None:
-        if sizes.on_card:  # a card waits for no disk, so its memory is copied, whatever its size
+        if sizes.on_card:  # a card does not wait for a disk, so its memory is copied, regardless of the size
             return None
         if sizes.here > LARGEST_COPY:
             return InPlace
         return Packed if self._packs and sizes.here < SMALLEST_COPY else None
 
     def _in_buffers(self, values: Any, fill: Callable[[Tensor, Tensor], Tensor]) -> Any:
-        """The values with a filled buffer for each tensor. One that is met twice, as tied weights are, stays shared."""
+        """The values with a filled buffer for each tensor. One that occurs twice, like tied weights, stays shared."""
         made: list[Tensor] = []
         seen: dict[tuple[object, ...], Tensor] = {}
 
@@ -178,7 +178,7 @@ class Snapshot:
 
 
 def mapped(value: Any, change: Callable[[Tensor, str], Any], name: str = "") -> Any:
-    """Nested values with every tensor changed; its name is the path of keys and places that leads to it."""
+    """Nested values with every tensor changed; its name is the path of keys and indexes that leads to it."""
     if isinstance(value, Tensor):
         return change(value, name)
     if isinstance(value, Mapping):
@@ -195,7 +195,7 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this process holds of it: all, or of a tensor that is divided among ranks a part."""
+    """What this process holds of a tensor: all of it, or a part if it is divided among ranks."""
     tensor = tensor.detach()
     part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part
@@ -203,11 +203,11 @@ def local(tensor: Tensor) -> Tensor:
 
 class Sizes(NamedTuple):
     whole: int
-    """Bytes of all tensors on all ranks, those that are shared counted once."""
+    """Bytes of all tensors on all ranks; shared ones are counted once."""
     here: int
-    """What this process holds of them."""
+    """The bytes that this process holds."""
     on_card: bool
-    """Whether some of it is on a card."""
+    """Whether any of it is on a card."""
 
 
 def sizes_of(value: Any) -> Sizes:
@@ -218,18 +218,18 @@ def sizes_of(value: Any) -> Sizes:
 
 
 def _identity(tensor: Tensor) -> tuple[object, ...]:
-    """What two tensors have in common if they are one; empty ones have no place in memory."""
+    """Equal for two tensors that are the same one; empty ones have no place in memory."""
     place = tensor.data_ptr() if tensor.numel() else id(tensor)
     return tensor.device, place, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _octets(tensor: Tensor) -> Any:
-    """Its memory for numpy: torch operations in a second thread start more threads, which slow the first."""
+    """Its memory for numpy: torch operations in a second thread start more threads, which slow down the first."""
     return tensor.reshape(-1).view(torch.uint8).numpy()
 
 
 def _host_memory(tensor: Tensor) -> Tensor:
     try:
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
-    except RuntimeError:  # few pages may be locked on WSL2 and in some containers
+    except RuntimeError:  # WSL2 and some containers allow few locked pages
         return torch.empty(tensor.shape, dtype=tensor.dtype)

@@ -1,7 +1,7 @@
-"""From a text to data for training: train.bin and val.bin of uint16 tokens, and meta.pkl with the vocabulary.
+"""Turns a text into data for training: train.bin and val.bin of uint16 tokens, and meta.pkl with the vocabulary.
 
-The text is read piece by piece, so that its size does not matter. Needs numpy alone; GPT-2's tokens need tiktoken.
-Instead of a text there may be Parquet files of documents, as nanochat has them, which need pyarrow.
+The text is read piece by piece, so that its size does not matter. Needs only numpy; GPT-2's tokens need tiktoken.
+Instead of a text there may be Parquet files of documents, as in nanochat, which need pyarrow.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Meta = dict[str, Any]
 
 PARQUET = ".parquet"
 _BETWEEN = "\n\n"  # between two documents
-_PIECE = 1 << 20  # characters or bytes read in one go
+_PIECE = 1 << 20  # characters or bytes read at a time
 _LARGEST_VOCABULARY = 2**16 - 1
-_LONGEST_LINE = 16 * _PIECE  # a longer one is cut wherever it is
+_LONGEST_LINE = 16 * _PIECE  # a longer one is cut anywhere
 
 
 class Prepared(NamedTuple):
@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
 
 class _Recipe(NamedTuple):
-    """How a text becomes tokens: how much of it is for training, the rest, and the vocabulary to write beside them."""
+    """How a text becomes tokens: those for training, those for validation, and the vocabulary to write with them."""
 
     train: Iterator[Tokens]
     val: Iterator[Tokens]
@@ -51,7 +51,7 @@ class _Recipe(NamedTuple):
 
 
 def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1) -> Prepared:
-    """Make the data of a text; the files of a former one are replaced once the new ones are whole."""
+    """Makes the data of a text; previous files are replaced once the new ones are complete."""
     if not 0 < val < 1:
         raise UsageError(
             Message("--val is the share of the text for validation: above 0 and below 1"),
@@ -78,7 +78,7 @@ def prepare(text: Path, directory: Path, *, kind: str = "char", val: float = 0.1
 
 
 def _characters(path: Path, val: float) -> _Recipe:
-    """One token for each character that occurs, in the order of Unicode, as nanoGPT's shakespeare_char has it."""
+    """One token for each character that occurs, in Unicode order, as in nanoGPT's shakespeare_char."""
     seen = np.zeros(sys.maxunicode + 1, dtype=bool)
     length = 0
     for piece in (piece for file in _files(path) for piece in _pieces(file)):
@@ -101,14 +101,14 @@ def _characters(path: Path, val: float) -> _Recipe:
 
 
 def _bytes(path: Path, val: float) -> _Recipe:
-    """Any file, its bytes as tokens. In meta.pkl byte n is character n, so that nanoGPT's sample.py can print it."""
+    """The bytes of any file as tokens. In meta.pkl byte n is character n, so that nanoGPT's sample.py can print it."""
     train, rest = _halves(path, _raw_pieces, val)
     meta = _meta([chr(code) for code in range(256)])
     return _Recipe((_widened(piece) for piece in train), (_widened(piece) for piece in rest), 256, meta)
 
 
 def _gpt2(path: Path, val: float) -> _Recipe:
-    """GPT-2's tokens; without meta.pkl, which is how nanoGPT knows them. The two splits are encoded apart."""
+    """GPT-2's tokens, without meta.pkl, by which nanoGPT recognises them. The two splits are encoded separately."""
     encode = gpt2_table().encode_ordinary
     is_documents = _files(path)[0].suffix == PARQUET
 
@@ -116,7 +116,7 @@ def _gpt2(path: Path, val: float) -> _Recipe:
         if not is_documents:
             yield from encoded(pieces, encode)
             return
-        for document in pieces:  # behind each GPT-2's mark, the last of the vocabulary, as in nanoGPT's openwebtext
+        for document in pieces:  # after each GPT-2's mark, the last of the vocabulary, as in nanoGPT's openwebtext
             yield np.array([*encode(document.removesuffix(_BETWEEN)), GPT2_TOKENS - 1], dtype=np.uint16)
 
     train, rest = _halves(path, _pieces, val)
@@ -124,7 +124,7 @@ def _gpt2(path: Path, val: float) -> _Recipe:
 
 
 def gpt2_table() -> Any:
-    """GPT-2's tokens, by way of tiktoken."""
+    """GPT-2's tokens, from tiktoken."""
     try:
         import tiktoken
     except ImportError as error:
@@ -134,7 +134,7 @@ def gpt2_table() -> Any:
         ) from error
     try:
         return tiktoken.get_encoding("gpt2")
-    except Exception as error:  # whatever its download meets
+    except Exception as error:  # any error of its download
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(
             Message("tiktoken could not fetch the table of GPT-2's tokens: {reason:word}", {"reason": reason}),
@@ -143,7 +143,7 @@ def gpt2_table() -> Any:
 
 
 def encoded(pieces: Iterator[str], encode: Callable[[str], list[int]]) -> Iterator[Tokens]:
-    """Tokens of a text in pieces, the same as of the whole: cut only between a word and the end of its line."""
+    """The tokens of a text in pieces, the same as for the whole: only cut between a word and the end of its line."""
     held = ""
     for piece in pieces:
         start = max(len(held), 1)
@@ -160,21 +160,21 @@ def encoded(pieces: Iterator[str], encode: Callable[[str], list[int]]) -> Iterat
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or all shards in a directory."""
+    """The file itself, or all shards in the directory."""
     return sorted(path.glob(f"*{PARQUET}")) or [path]
 
 
 def _halves(
     path: Path, pieces: Callable[[Path], Iterator[AnyStr]], val: float, length: int | None = None
 ) -> tuple[Iterator[AnyStr], Iterator[AnyStr]]:
-    """For training and for validation: of several shards the last one, as in nanochat, else a share of the text."""
+    """For training and for validation: the last of several shards, as in nanochat, else a share of the text."""
     *most, last = _files(path)
     if most:
         return (piece for file in most for piece in pieces(file)), pieces(last)
     if length is None:
         is_known = pieces is _raw_pieces and last.suffix != PARQUET
         length = last.stat().st_size if is_known else sum(len(piece) for piece in pieces(last))
-    train = int(length * (1 - val))  # its beginning, as in nanoGPT
+    train = int(length * (1 - val))  # the beginning of the text, as in nanoGPT
     if min(train, length - train) < 2:  # one token to read and one to predict
         parts = {"train": train, "val": length - train}
         short = Message(
@@ -186,7 +186,7 @@ def _halves(
 
 
 def _split(pieces: Iterator[AnyStr], length: int) -> tuple[Iterator[AnyStr], Iterator[AnyStr]]:
-    """The first `length` of a stream, and the rest of it once the first part has been read."""
+    """The first `length` of a stream, and the rest, which can be read after the first part."""
     left_over: list[AnyStr] = []
 
     def first() -> Iterator[AnyStr]:
@@ -206,7 +206,7 @@ def _split(pieces: Iterator[AnyStr], length: int) -> tuple[Iterator[AnyStr], Ite
 
 
 def _documents(path: Path) -> Iterator[str]:
-    """Those in the column `text` of a Parquet file, read some at a time."""
+    """The documents in the column `text` of a Parquet file, read a few at a time."""
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -250,7 +250,7 @@ def _widened(piece: bytes) -> Tokens:
 
 
 def _meta(characters: list[str]) -> Meta:
-    """What nanoGPT reads from meta.pkl."""
+    """The content of meta.pkl that nanoGPT reads."""
     return {
         "vocab_size": len(characters),
         "itos": dict(enumerate(characters)),
@@ -259,7 +259,7 @@ def _meta(characters: list[str]) -> Meta:
 
 
 def _write(directory: Path, kind: str, recipe: _Recipe) -> Prepared:
-    """All files under other names first, then each in its place."""
+    """Writes all files under other names first, then moves each into place."""
     contents: dict[str, Iterable[bytes]] = {
         "train.bin": (tokens.tobytes() for tokens in recipe.train),
         "val.bin": (tokens.tobytes() for tokens in recipe.val),
@@ -273,10 +273,10 @@ def _write(directory: Path, kind: str, recipe: _Recipe) -> Prepared:
                 stream.writelines(contents[name])
                 stream.flush()
                 os.fsync(stream.fileno())
-        counts = [parts[name].stat().st_size // 2 for name in ("train.bin", "val.bin")]  # two bytes a token
+        counts = [parts[name].stat().st_size // 2 for name in ("train.bin", "val.bin")]  # two bytes per token
         for name, part in parts.items():
             os.replace(part, directory / name)
-        if recipe.meta is None:  # that of a former text would be believed
+        if recipe.meta is None:  # otherwise that of a previous text would be used
             (directory / "meta.pkl").unlink(missing_ok=True)
     finally:
         for part in parts.values():

@@ -1,4 +1,4 @@
-"""What the first rank reports beside the log, if asked to: Weights & Biases, TensorBoard, a profile of some steps."""
+"""What the first rank reports on request besides the log: Weights & Biases, TensorBoard, a profile of some steps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _AFTER, _STEPS = 10, 5  # steps; the first ones allocate memory and fill caches
 
 
 def trackers(config: TrainConfig, directory: Path) -> list[_WeightsAndBiases | _TensorBoard]:
-    """Opened at the start, so that what is missing is said before an hour of training."""
+    """Opened at the start, so that a missing package is reported before an hour of training."""
     found: list[_WeightsAndBiases | _TensorBoard] = [_WeightsAndBiases(config, directory)] if config.wandb_log else []
     return [*found, _TensorBoard(directory)] if config.tensorboard_log else found
 
 
 class _WeightsAndBiases:
-    """As nanoGPT reports, under its names; WANDB_MODE=offline keeps the run on this machine."""
+    """Reports as nanoGPT does, under its names; WANDB_MODE=offline keeps the run on this machine."""
 
     def __init__(self, config: TrainConfig, directory: Path) -> None:
         try:
@@ -47,11 +47,11 @@ class _WeightsAndBiases:
         import wandb
 
         self._run.finish()
-        wandb.teardown()  # its service is a process of its own, and would stay as long as this one
+        wandb.teardown()  # its service is a separate process, and would stay as long as this one
 
 
 class _TensorBoard:
-    """Event files beside the checkpoints."""
+    """Event files next to the checkpoints."""
 
     def __init__(self, directory: Path) -> None:
         try:
@@ -88,7 +88,7 @@ class Profile:
     def before(self, number: int) -> None:
         """Called before each step, and after the last one."""
         if number == self.begin < self.end:
-            self._profiler = torch.profiler.profile()  # of the processor, and of the card where there is one
+            self._profiler = torch.profiler.profile()  # of the processor, and of the card if there is one
             self._profiler.start()
         if self._profiler is None or number < self.end:
             return

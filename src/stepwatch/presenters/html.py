@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
@@ -21,6 +20,7 @@ from stepwatch.presenters import document as doc
 from stepwatch.presenters import run_charts, vega
 from stepwatch.presenters.bar_charts import stacked_bar
 from stepwatch.presenters.document import all_blocks, text_and_code
+from stepwatch.presenters.page_files import drawing, engine, page_file, style
 from stepwatch.presenters.pictures import svg
 from stepwatch.presenters.screen import cell_width, held, printable, wrapped
 from stepwatch.presenters.vega import Spec
@@ -108,40 +108,13 @@ def title_of(document: doc.Document, language: str) -> str:
     return joined(filter(None, (about and about + TABLE[language].colon, said)))
 
 
-# --- what a page needs beside the body --------------------------------------------------------------------------
-
-
-def style() -> str:
-    """The stylesheet of a body, and of the whole page around it."""
-    swaps = "\n".join(
-        f'  .report svg [fill="{light}"] {{ fill: {dark}; }} .report svg [stroke="{light}"] {{ stroke: {dark}; }}'
-        for light, dark in vega.DARK.items()
-    )
-    fonts = "\n".join(
-        f":is(.whole, .report, .app):lang({code}) {{ font-family: {vega.font_of(code)}; }}"
-        for code, row in TABLE.items()
-        if row.fonts
-    )
-    return f"{_file('report.css')}\n{fonts}\n@media screen and (prefers-color-scheme: dark) {{\n{swaps}\n}}\n"
-
-
-def engine() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script, with Vega's interpreter; written by tools/engine.py."""
-    return _file("vega.js")
-
-
-def drawing() -> str:
-    """The script that draws, `stepwatchCharts.draw(element, specs)`, and the script that sorts tables."""
-    return _file("charts.js") + _file("tables.js")
-
-
 # --- the whole page ---------------------------------------------------------------------------------------------
 
 
 def as_page(document: doc.Document, language: str) -> str:
     """A single file in all languages that needs nothing else."""
     bodies = {spoken: body_of(document, spoken) for spoken in LANGUAGES}
-    scripts = (engine(), drawing(), _file("switching.js"))
+    scripts = (engine(), drawing(), page_file("switching.js"))
     chosen = "body:has(#language-{code}:checked) .report[lang={code}] {{ display: block; }}\n"  # without a script too
     sheet = style() + "".join(chosen.format(code=code) for code in LANGUAGES)
     # Nothing may be fetched, and only our own scripts may run.
@@ -200,7 +173,7 @@ def _charts_json(bodies: Mapping[str, Body]) -> str:
 def _templates() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    environment = Environment(autoescape=True, loader=FunctionLoader(_file), undefined=StrictUndefined)
+    environment = Environment(autoescape=True, loader=FunctionLoader(page_file), undefined=StrictUndefined)
     environment.filters["typed"] = text_and_code
     environment.globals |= {"kind_of": lambda block: type(block).__name__, "number_in": _number_in}
     environment.globals |= {"styles": _STYLES, "texts": _TEXTS}
@@ -211,8 +184,3 @@ def _number_in(cell: doc.Cell) -> float | None:
     """The number by which a table sorts this cell; None for words."""
     values = cell.params.values() if isinstance(cell, Message) else ()
     return next((value for value in values if isinstance(value, int | float)), None)
-
-
-@cache
-def _file(name: str) -> str:
-    return (files("stepwatch.presenters") / "page" / name).read_text(encoding="utf-8")

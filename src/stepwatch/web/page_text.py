@@ -17,7 +17,7 @@ from stepwatch.i18n import say
 from stepwatch.i18n.languages import TABLE
 from stepwatch.messages import Message
 from stepwatch.options import OPTIONS
-from stepwatch.presenters.html import drawing, engine, style
+from stepwatch.presenters.page_files import drawing, engine, style
 from stepwatch.settings import KINDS, PRIVATE
 
 PLACE = Path(__file__).parent / "page"

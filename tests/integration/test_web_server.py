@@ -16,7 +16,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from tests.commands import stepwatch
-from tests.integration.serving import PATIENCE_S, Serving, iteration_lines, serving
+from tests.integration.serving import PATIENCE_S, TO_US, Serving, iteration_lines, serving
 
 from stepwatch.web.limits import Limits
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_served_is_said(arguments: list[str], code: int, said: st
 def test_ctrl_c_ends_it_even_while_a_log_is_watched(served_directory: Path) -> None:
     (served_directory / "watched.log").write_text(iteration_lines(60), encoding="utf-8")
     with serving("--allow", str(served_directory)) as server:
-        with httpx.stream("GET", f"{server.address}/live?path=watched.log", timeout=PATIENCE_S) as response:
+        with httpx.stream("GET", f"{server.address}/live?path=watched.log", **TO_US) as response:
             assert next(events(response))[0] == "look"
             assert server.interrupt() == 0
         assert server.process.stderr is not None
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_it_even_while_a_log_is_watched(served_directory: Path) -> N
 def test_parallel_questions_are_not_mixed_up(server: Serving) -> None:
     def step(number: int) -> float:
         text = iteration_lines(200, 100.0 + number)
-        response = httpx.post(f"{server.address}/api/explain", content=text, headers=PLAIN, timeout=PATIENCE_S)
+        response = httpx.post(f"{server.address}/api/explain", content=text, headers=PLAIN, **TO_US)
         found: float = response.json()["runs"][0]["costs"]["step_s"]["mid"]
         return found
 
@@ -86,7 +86,7 @@ def test_parallel_questions_are_not_mixed_up(server: Serving) -> None:
 
 def test_a_body_beyond_the_limit_is_refused_and_the_answer_heard(server: Serving) -> None:
     body = (b"x" * 10**6 for _ in range(70))
-    response = httpx.post(f"{server.address}/api/explain", content=body, headers=PLAIN, timeout=PATIENCE_S)
+    response = httpx.post(f"{server.address}/api/explain", content=body, headers=PLAIN, **TO_US)
     assert response.status_code == 413
 
 
@@ -103,12 +103,12 @@ def test_a_huge_log_does_not_stall_others(server: Serving) -> None:
 
 def _posted(server: Serving, body: bytes) -> int:
     address = f"{server.address}/api/explain?iterations=false"
-    return httpx.post(address, content=body, headers=PLAIN, timeout=PATIENCE_S).status_code
+    return httpx.post(address, content=body, headers=PLAIN, **TO_US).status_code
 
 
 def test_a_live_view_follows_its_log(server: Serving, served_directory: Path) -> None:
     log = served_directory / "followed.log"
-    with httpx.stream("GET", f"{server.address}/live?path=followed.log", timeout=PATIENCE_S) as response:
+    with httpx.stream("GET", f"{server.address}/live?path=followed.log", **TO_US) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         told = events(response)
         name, look = next(told)
@@ -134,11 +134,11 @@ def test_a_live_view_follows_its_log(server: Serving, served_directory: Path) ->
 def test_what_others_watch_outlasts_one_who_leaves(server: Serving, served_directory: Path) -> None:
     (served_directory / "shared.log").write_text(iteration_lines(60), encoding="utf-8")
     address = f"{server.address}/live?path=shared.log"
-    with httpx.stream("GET", address, timeout=PATIENCE_S) as staying:
+    with httpx.stream("GET", address, **TO_US) as staying:
         told = events(staying)
         assert next(told)[0] == "look"
         for _ in range(3):
-            with httpx.stream("GET", address, timeout=PATIENCE_S) as leaving:
+            with httpx.stream("GET", address, **TO_US) as leaving:
                 next(events(leaving))
         with (served_directory / "shared.log").open("a", encoding="utf-8") as file:
             file.write("iter 60: loss 4.2000, time 9000.00ms, mfu 9.00%\n")
@@ -152,7 +152,7 @@ def test_what_others_watch_outlasts_one_who_leaves(server: Serving, served_direc
 def test_live_views_are_limited_and_free_their_place_when_they_leave(server: Serving, served_directory: Path) -> None:
     (served_directory / "many.log").write_text(iteration_lines(60), encoding="utf-8")
     address = f"{server.address}/live?path=many.log"
-    with httpx.Client(timeout=PATIENCE_S) as client:
+    with httpx.Client(**TO_US) as client:
         with ExitStack() as views:
             told = [events(views.enter_context(client.stream("GET", address))) for _ in range(Limits().live_views)]
             assert {next(each)[0] for each in told} == {"look"}
@@ -170,5 +170,5 @@ def _status(client: httpx.Client, address: str) -> int:
 def test_nothing_is_left_of_what_was_pasted(server: Serving, served_temporary: Path) -> None:
     for form in ("json", "md", "html", "page"):
         address = f"{server.address}/api/explain?format={form}"
-        httpx.post(address, content=iteration_lines(100), headers=PLAIN, timeout=PATIENCE_S)
+        httpx.post(address, content=iteration_lines(100), headers=PLAIN, **TO_US)
     assert [path for path in served_temporary.rglob("*") if path.is_file()] == []

@@ -74,7 +74,7 @@ class Source:
     written_s: float | None = None
     """When the file was last written to."""
     begin: int = 0
-    """The first line of a stored text, and the one behind its last."""
+    """The first line of a stored text, and the line after its last one."""
     end: int = sys.maxsize
 
     @property
@@ -93,7 +93,7 @@ class Source:
         return found
 
     def blocks(self) -> Iterator[bytes]:
-        """Whole lines, of bounded size where they are not too long themselves."""
+        """Blocks of whole lines, of bounded size unless a single line is longer."""
         if isinstance(self.content, bytes):
             text, begin = self.content, 0
             while begin < len(text):
@@ -110,7 +110,7 @@ class Source:
             yield block[place_of_line(block, self.begin - number) : last]
 
     def lines(self, numbers: Collection[int], longest: int) -> dict[int, str]:
-        """The beginnings of these lines, where they are there."""
+        """The beginnings of these lines, as far as they exist."""
         found: dict[int, str] = {}
         block = self.content if isinstance(self.content, bytes) else b""
         line = place = end = 0
@@ -124,7 +124,7 @@ class Source:
         return found
 
     def part(self, begin: int, end: int | None = None) -> Source:
-        """These lines alone."""
+        """Only these lines."""
         if not isinstance(self.content, bytes):
             end = self.end if end is None else self.begin + end
             return replace(self, begin=self.begin + begin, end=end)
@@ -138,7 +138,7 @@ class Source:
 
 
 def place_of_line(text: bytes, line: int, begin: int = 0) -> int:
-    """Where a line begins, the one at `begin` being line 0."""
+    """The position at which a line begins, counting from line 0 at `begin`."""
     size = 1 << 16
     while line > 0:
         found = text.count(b"\n", begin, begin + size)
@@ -159,7 +159,7 @@ def from_text(text: str, name: str = "-") -> Source:
 
 
 def from_bytes(data: bytes, name: str = "-", *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    """What a file holds, plain or packed, without there being a file."""
+    """The content of a file that is in memory, plain or compressed."""
     return Source(printable(os.path.basename(name)), normalise(read_bytes(io.BytesIO(data), limit)))
 
 
@@ -190,7 +190,7 @@ def from_file(path: str | os.PathLike[str], *, limit: int = LARGEST_EXPANSION_BY
 
 
 def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    """The pieces of a rotated log as one text, given the oldest first."""
+    """The pieces of a rotated log as one text; the oldest comes first in `paths`."""
     texts = [plain_file(path, limit=limit).text for path in paths]
     whole = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
     source = Source(printable(os.path.basename(paths[-1])), whole)
@@ -201,7 +201,7 @@ def from_pieces(paths: Sequence[str], *, limit: int = LARGEST_EXPANSION_BYTES) -
 
 
 def from_event_files(files: Sequence[str], name: str, *, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
-    """Those of one run, by their time."""
+    """The event files of one run, in order of time."""
     try:
         return Source(printable(name), _events(files, limit))
     except OSError as error:
@@ -219,13 +219,13 @@ def from_stdin(*, limit: int = LARGEST_EXPANSION_BYTES) -> Source:
 
 
 def plain_file(path: str, *, limit: int) -> Source:
-    """One file, without what belongs to it. Fails under its own name, whichever file of a run it is."""
+    """One file, without others that belong to it. Errors name this file, even if it is only one of a run's files."""
     try:
         with ExitStack() as open_files:
             stream = open_files.enter_context(opened_to_follow(path))
             content = content_of(stream, limit)
             written_s = os.fstat(stream.fileno()).st_mtime
-            if not isinstance(content, bytes) and content.keeps(stream):  # which closes it
+            if not isinstance(content, bytes) and content.keeps(stream):  # it closes the stream later
                 open_files.pop_all()
     except OSError as error:
         raise unreadable(path, error) from error
@@ -233,7 +233,7 @@ def plain_file(path: str, *, limit: int) -> Source:
 
 
 def _with_ranks(source: Source, path: str, limit: int) -> Source:
-    """Long records stay in their files, unless there are more of them than this process may have open."""
+    """Adds the other ranks. Long records stay in their files, unless these are more than this process may have open."""
     files = ranks_beside(path)
     beside = []
     for file in files:
@@ -251,7 +251,7 @@ def _whole_record(source: Source, path: str, limit: int) -> Source:
 
 
 def _mlflow_lines(file: str, tag: str, limit: int) -> Iterator[bytes]:
-    """The lines of a metric with its name behind them, or a parameter on one line."""
+    """The lines of a metric, each followed by its name, or a parameter on one line."""
     kind, _, name = printable("_".join(tag.split())).partition("/")
     behind = name.encode("utf-8", "replace")
     for block in plain_file(file, limit=limit).blocks():
@@ -272,7 +272,7 @@ def _events(files: Sequence[str], limit: int) -> bytes | Stored:
 
 
 def samples_of_log(path: str) -> str | None:
-    """Where the samples are that belong to a log, or to the directory of a run."""
+    """The path of the samples that belong to a log or to the directory of a run, if there are any."""
     if os.path.isdir(path):
         return path if is_run_directory(path) else None
     if os.path.basename(path) == LOG_FILE and is_run_directory(os.path.dirname(path) or "."):
@@ -282,7 +282,7 @@ def samples_of_log(path: str) -> str | None:
 
 
 def printable(name: str) -> str:
-    """A file name may hold bytes that are no text, or commands to a terminal."""
+    """A file name that is safe to print: it may contain bytes that are not text, or commands to a terminal."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
 
 
@@ -310,7 +310,7 @@ def unreadable(path: str, error: OSError) -> UnreadableInput:
 
 
 def is_cut_json(text: bytes) -> bool:
-    """Whether a text begins as an object of JSON but is none."""
+    """Whether a text begins like a JSON object but is not valid JSON."""
     if not text.lstrip().startswith(b"{"):
         return False
     try:

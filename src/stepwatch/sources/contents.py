@@ -1,7 +1,7 @@
-"""What files hold, plain or packed, as plain lines of UTF-8; what is too long to be held stays in its file (stored.py).
+"""The contents of files, plain or compressed, as plain lines of UTF-8; long texts stay in their files (stored.py).
 
-Everything downstream sees the same thing whatever was handed in: lines ended by `\\n`, without colours,
-backspaces, carriage returns or NULs, and none behind a progress bar.
+All later code sees the same thing for any input: lines ended by `\\n`, without colours, backspaces,
+carriage returns or NULs, and no text after a progress bar on the same line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAGIC_BYTES = 10
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 READ_BYTES = 1 << 20
 WHOLE_BYTES = 1 << 25
-"""A text up to this is held as a whole: 32 MB."""
+"""A text up to this size is kept in memory: 32 MB."""
 BLOCK_BYTES = 1 << 22
 
 
@@ -46,12 +46,12 @@ def kind_of(head: bytes) -> str | None:
 
 
 def read_bytes(stream: BinaryIO, limit: int) -> bytes:
-    """All that a file, a pipe or a device holds, expanded."""
+    """The whole content of a file, a pipe or a device, decompressed."""
     return b"".join(read_parts(stream, limit))
 
 
 def read_parts(stream: IO[bytes], limit: int) -> Iterator[bytes]:
-    """The same piece by piece. Raises TooLarge where it is more than the limit."""
+    """The same piece by piece. Raises TooLarge if it is larger than the limit."""
     head = stream.read(MAGIC_BYTES)
     packing = kind_of(head)
     if packing not in PACKINGS:
@@ -70,7 +70,7 @@ def read_parts(stream: IO[bytes], limit: int) -> Iterator[bytes]:
     if packing is not None:
         from stepwatch.sources.packed import parts  # most logs are plain
 
-        # A file cut short gives what it holds: a running job's log is often such.
+        # A truncated file is read as far as it goes: the log of a running job is often truncated.
         expanding = parts(packing, head, stream)
         first = next(expanding, None)
         if first is None:
@@ -87,14 +87,14 @@ def read_parts(stream: IO[bytes], limit: int) -> Iterator[bytes]:
 
 
 def head_of(path: str, size: int) -> bytes:
-    """The first bytes of a file as lines, expanded where it is packed. Raises OSError."""
+    """The first bytes of a file as lines, decompressed if necessary. Raises OSError."""
     with open(path, "rb") as stream:
         data = stream.read(size)
     return normalise(_beginning(data, 8 * size))
 
 
 def _beginning(data: bytes, size: int) -> bytes:
-    """The first bytes of what a packed file holds, as far as its own first bytes show; a plain one's are these."""
+    """The first decompressed bytes, as far as `data` contains them; plain data is returned as it is."""
     packing = kind_of(data)
     if packing is None or packing not in PACKINGS:
         return data
@@ -109,7 +109,7 @@ def _beginning(data: bytes, size: int) -> bytes:
 
 
 def samples_of(path: str, size: int) -> Iterator[bytes]:
-    """The beginning of a file as lines, of that size, then a little of its end and places between. Raises OSError."""
+    """The first `size` bytes of a file as lines, then short samples from its end and in between. Raises OSError."""
     with open(path, "rb") as stream:
         head = stream.read(size)
         data = _beginning(head, 8 * size)
@@ -117,13 +117,13 @@ def samples_of(path: str, size: int) -> Iterator[bytes]:
         if len(data) < size:
             return
         whole: BinaryIO = stream
-        if kind_of(head) in PACKINGS:  # its end cannot be had without all that comes before
+        if kind_of(head) in PACKINGS:  # its end cannot be read without everything before it
             stream.seek(0)
             whole = io.BytesIO(_beginning(stream.read(8 * size), 64 * size))
         length = whole.seek(0, io.SEEK_END)
         places, sample_bytes = 8, 1 << 15
         for number in range(places, 0, -1):
-            whole.seek(max((length - sample_bytes) * number // places, 0) // 4 * 4)  # of UTF-16 no half letter
+            whole.seek(max((length - sample_bytes) * number // places, 0) // 4 * 4)  # UTF-16: no half character
             yield normalise(whole.read(sample_bytes))
 
 
@@ -137,8 +137,8 @@ def too_large(limit: int) -> TooLarge:
 # --- as plain lines ---------------------------------------------------------------------------------------------
 
 
-# Colours and cursor moves; titles and links, which end with their line at the latest; character sets; the rest.
-_LINE_ABOVE = re.compile(rb"\x1b\[\d{0,2}A(?=[^\r\n\x1b])")  # what is printed behind a bar that was drawn below
+_LINE_ABOVE = re.compile(rb"\x1b\[\d{0,2}A(?=[^\r\n\x1b])")  # cursor up, then text: printed after a bar further down
+# Colours and cursor moves; titles and links, which end at the end of their line at the latest; character sets; others.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/][0-9A-Za-z]|[0-?@-_c])")
 _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -146,10 +146,10 @@ _ENCODINGS = (  # UTF-32 first: its mark begins like that of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Nobody but the recorder writes these keys and no spaces.
+# Only the recorder writes these keys without spaces.
 _LINE_OF_RECORD = re.compile(rb'\{"(?:stepwatch|step|eval|checkpoint|device|compile|lost|end)":\d|\{"settings":\{')
-# tqdm's bar where something stands behind it: it ends no line, so that the program's next one may. No part of the
-# pattern reaches over the mark that a bar begins with, so that any text costs its length.
+# tqdm's bar with text after it: a bar does not end its line, so the program's next line may follow it. No part of the
+# pattern can match across the mark that a bar begins with, so matching takes time in proportion to the text.
 _BAR = re.compile(
     rb"%\|(?<=\d%\|)[^|\n]{0,1200}\| {0,4}[\d.]{1,12}[kMGT]?/[\d.]{1,12}[kMGT]? "
     rb"\[[\d:]{4,12}<[^,\[\]\n]{1,24},[^\[\]\n]{0,400}\](?=[\w{\[(<*=#>+-])"
@@ -159,7 +159,7 @@ _TELLTALES = (b"\r", b"\x1b", b"\x08", b"\x00", b"\x07", b"\x0c", b"\x0b")
 
 
 def normalise(data: bytes) -> bytes:
-    """Any bytes that hold a log, as plain lines; files that are no text as they are. Never raises."""
+    """The bytes of a log as plain lines; files that are not text are returned as they are. Never raises."""
     if kind_of(data) in RECORDS:
         return data
     encoding = encoding_of(data)
@@ -173,11 +173,11 @@ def normalise(data: bytes) -> bytes:
 
 
 def encoding_of(data: bytes) -> str | None:
-    """What a text is written in, by how it begins; None for UTF-8 and what is like it."""
+    """The encoding of a text, by its first bytes; None for UTF-8 and similar encodings."""
     for mark, encoding in _ENCODINGS:
         if data.startswith(mark):
             return encoding
-    # UTF-16 that lost its mark, as when a PowerShell log was cut in two: every other byte is NUL.
+    # UTF-16 without its mark, for example if a PowerShell log was cut in two: every other byte is NUL.
     sample = data[:2000]
     if len(sample) > 20 and sample[1::2].count(0) > 0.8 * len(sample) / 2 > sample[0::2].count(0):
         return "utf-16-le"
@@ -187,7 +187,7 @@ def encoding_of(data: bytes) -> str | None:
 
 
 def to_lines(data: bytes) -> bytes:
-    # Also in the middle, where files were put together; a single byte is looked for seven times as fast.
+    # Marks may also be in the middle, if files were joined; searching for a single byte first is seven times as fast.
     if codecs.BOM_UTF8[:1] in data and codecs.BOM_UTF8 in data:
         data = data.replace(codecs.BOM_UTF8, b"")
     if any(byte in data for byte in _TELLTALES):  # several memchr are faster than one regex over 100 MB
@@ -198,13 +198,13 @@ def to_lines(data: bytes) -> bytes:
         if b"\x08" in data:
             data = b"\n".join(_overstrike(line) if b"\x08" in line else line for line in data.split(b"\n"))
         data = data.translate(None, _CONTROLS)
-    if b"<" in data and b"%|" in data:  # what was printed behind a progress bar on a line of its own
+    if b"<" in data and b"%|" in data:  # text after a progress bar gets a separate line
         data = _BAR.sub(rb"\g<0>\n", data)
     return data
 
 
 def _overstrike(line: bytes) -> bytes:
-    """What a terminal shows after backspaces: the byte before each is taken back."""
+    """What a terminal shows after backspaces: each removes the byte before it."""
     shown = bytearray()
     for byte in line:
         if byte != 8:
@@ -215,7 +215,7 @@ def _overstrike(line: bytes) -> bytes:
 
 
 CELL_ENDS = "--- end of cell ---"
-"""A line behind the output of each cell of a notebook: what follows is of another program."""
+"""A line after the output of each cell of a notebook: what follows is from another program."""
 
 
 def is_document(data: bytes) -> bool:
@@ -227,7 +227,7 @@ def is_document(data: bytes) -> bool:
 
 
 def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
-    """What a file, a pipe or a device holds as plain lines: in memory, or where that is long as it is stored."""
+    """The content of a file, a pipe or a device as plain lines: in memory, or in its file if it is long."""
     size_on_disk = 0
     if stream.seekable():
         place = stream.tell()
@@ -266,7 +266,7 @@ def _is_plain(stream: IO[bytes]) -> bool:
 
 
 def _text_inside(document: IO[bytes]) -> IO[bytes]:
-    """In a file of its own; the document as it is where there is none."""
+    """The text of a document, in a separate file; the document itself if it contains none."""
     from stepwatch.sources.documents import unpack
 
     document.seek(0)
@@ -278,7 +278,7 @@ def _text_inside(document: IO[bytes]) -> IO[bytes]:
 
 
 def content_of_parts(parts: Iterator[bytes], limit: int) -> bytes | Stored:
-    """The same of what comes in parts of any size."""
+    """The same for content that comes in parts of any size."""
     start, size = [], 0
     for part in parts:
         start.append(part)
@@ -291,7 +291,7 @@ def content_of_parts(parts: Iterator[bytes], limit: int) -> bytes | Stored:
 
 
 def _in_a_file(parts: Iterable[bytes]) -> IO[bytes]:
-    """A file without a name, which whoever holds it closes."""
+    """Writes the parts to an unnamed file, which the caller closes."""
     import tempfile  # few logs are long pipes, or many long files
 
     kept = tempfile.TemporaryFile()  # noqa: SIM115

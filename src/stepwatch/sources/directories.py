@@ -1,4 +1,4 @@
-"""Which files are one run: directories, its samples, the pieces and the ranks of a record."""
+"""Which files make up one run: directories, its samples, the pieces and the ranks of a record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run
 
 
 def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
-    """The console output of a W&B run and the files that say more about it; None where the directory is no such run."""
+    """The console output of a W&B run and the files that say more about it; None if it is no such directory."""
     inner = os.path.join(path, "files")
     place = inner if os.path.isdir(inner) else path
     beside = [file for name in BESIDE if os.path.isfile(file := os.path.join(place, name))]
@@ -33,22 +33,22 @@ def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
 
 
 def event_files(path: str) -> list[str]:
-    """The event files of one run, by name, which begins with their time."""
+    """The event files of one run, sorted by name, which begins with their time."""
     found = []
     for place in (path, *(os.path.join(path, part) for part in PARTS)):
         if os.path.isdir(place):
             with os.scandir(place) as entries:
-                some = islice(entries, 10_000)  # a directory of more is none of logs
+                some = islice(entries, 10_000)  # a directory with more entries does not contain logs
                 found += [entry.path for entry in some if EVENTS.search(entry.name) and entry.is_file()]
     return sorted(found, key=lambda file: (os.path.basename(file), file))
 
 
 def mlflow_files(path: str) -> list[tuple[str, str]]:
-    """The parameters and metrics of an MLflow run, each with its name; nothing where the directory is no such run."""
+    """The parameters and metrics of an MLflow run, each with its name; empty if it is no such directory."""
     if not os.path.isfile(os.path.join(path, "meta.yaml")) or not os.path.isdir(os.path.join(path, "metrics")):
         return []
     found = []
-    for kind in ("params", "metrics"):  # a name may hold slashes, and is a place then
+    for kind in ("params", "metrics"):  # a name may contain slashes, and is a path then
         top = os.path.join(path, kind)
         for place, _, names in os.walk(top):
             files = filter(os.path.isfile, (os.path.join(place, name) for name in sorted(names)))
@@ -57,43 +57,43 @@ def mlflow_files(path: str) -> list[tuple[str, str]]:
 
 
 def is_run_directory(path: str) -> bool:
-    """Whether `stepwatch run` has made it."""
+    """Whether `stepwatch run` made the directory."""
     return os.path.isfile(os.path.join(path, LOG_FILE)) and samples_in(path) is not None
 
 
 def log_in(path: str) -> str:
-    """The log of a directory that `stepwatch run` has made, else the path itself."""
+    """The log in a directory made by `stepwatch run`, else the path itself."""
     return os.path.join(path, LOG_FILE) if is_run_directory(path) else path
 
 
 def samples_in(path: str) -> str | None:
-    """Of the directory of a run; its lines where both are there, since those are written up to the end."""
+    """The samples in the directory of a run; CSV if there is Parquet too, since the CSV is written up to the end."""
     files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
     return next(filter(os.path.isfile, files), None)
 
 
 def files_of_samples(found: str) -> list[str]:
-    """All that is read with them, there or not."""
+    """All files that are read with the samples, whether they exist or not."""
     return [os.path.join(found, name) for name in RUN_FILES] if os.path.isdir(found) else [found]
 
 
 def is_collection(path: str) -> bool:
-    """A directory that is not itself one run."""
+    """Whether it is a directory that is not itself one run."""
     if not os.path.isdir(path) or mlflow_files(path) or is_run_directory(path):
         return False
     return wandb_files(path) is None and not event_files(path)
 
 
 def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
-    """Directories and their files, in order; links to directories and hidden ones are left alone."""
+    """Directories and their files, in order; links to directories and hidden ones are skipped."""
     deepest = top.rstrip(os.sep).count(os.sep) + 12  # levels below
     for place, directories, names in os.walk(top, onerror=on_error):
         directories[:] = sorted(name for name in directories if not name.startswith((".", "__pycache__")))
         if place.count(os.sep) >= deepest or wandb_files(place) is not None or mlflow_files(place):
             directories.clear()
-        if event_files(place):  # those of its parts are among them
+        if event_files(place):  # they include the files in PARTS
             directories[:] = [name for name in directories if name not in PARTS]
-        own = is_run_directory(place)  # beside its log are samples, which are no logs
+        own = is_run_directory(place)  # next to its log are samples, which are not logs
         yield place, [LOG_FILE] if own else sorted(name for name in names if not name.startswith("."))
 
 
@@ -109,7 +109,7 @@ Texts = Callable[[str], bytes]
 
 
 def whole_record(text: bytes, path: str, text_of: Texts) -> bytes:
-    """With the pieces before it: run.jsonl goes on from run.jsonl.1, and that from run.jsonl.2."""
+    """The record with its older pieces: run.jsonl continues run.jsonl.1, which continues run.jsonl.2."""
     pieces = [text]
     while is_continued(pieces[0]) and len(pieces) < 10_000:
         names = (f"{path}.{len(pieces)}{packed}" for packed in ("", *SUFFIXES))
@@ -122,15 +122,15 @@ def whole_record(text: bytes, path: str, text_of: Texts) -> bytes:
 
 
 def is_continued(text: bytes) -> bool:
-    """Whether a record goes on from an older piece."""
+    """Whether a record continues an older piece."""
     return text[: text.find(b"\n")].rstrip().endswith(_CONTINUED)
 
 
 def ranks_beside(path: str) -> list[str]:
-    """run.rank1.jsonl, run.rank2.jsonl, … beside run.jsonl, by rank."""
+    """run.rank1.jsonl, run.rank2.jsonl, … next to run.jsonl, by rank."""
     place, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     pattern = re.compile(rf"{re.escape(stem)}\.rank(\d{{1,6}}){re.escape(suffix)}")
     found = [(int(match[1]), other) for other in os.listdir(place or ".") if (match := pattern.fullmatch(other))]
     files = (os.path.join(place, other) for _, other in sorted(found)[:4096])  # ranks
-    return [file for file in files if os.path.isfile(file)]  # a pipe that nobody writes to would be waited for
+    return [file for file in files if os.path.isfile(file)]  # opening a pipe without a writer would block

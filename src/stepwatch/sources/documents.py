@@ -19,14 +19,14 @@ _END_OF_ROW = "</tr>\n"
 _JSON_STRING = Pattern(rb'"((?:[^"\\]|\\.)*+)(?:"|\Z|\\\Z)', re.DOTALL)
 _SPACE = Pattern(r"[ \t\n\r]*")
 PIECE_LETTERS = 1 << 22
-"""Of a list or a string that are decoded together, where it is longer."""
+"""The letters of a longer list or string that are decoded together."""
 _MOST_LETTERS = 1 << 28  # of a value that is needed as a whole, such as a picture
-_LONGEST_HALF = 1 << 24  # bytes of a string or an entry whose end is not seen
+_LONGEST_HALF = 1 << 24  # bytes of a string or an entry whose end has not come yet
 _Text = TypeVar("_Text")
 
 
 def unpack(document: IO[bytes], kept: Callable[[Iterable[bytes]], _Text]) -> _Text:
-    """The text inside a document, its parts kept as a whole or in a file; nothing where there is none."""
+    """The text inside a document, its parts collected by `kept`, in memory or in a file; empty if there is none."""
     is_kaggle = document.read(4000).lstrip().startswith(b"[")
     ways: list[Callable[[IO[bytes]], Iterator[str]]] = [_kaggle, _kaggle_lines] if is_kaggle else [_notebook]
     for way in ways:
@@ -40,7 +40,7 @@ def unpack(document: IO[bytes], kept: Callable[[Iterable[bytes]], _Text]) -> _Te
 
 
 def _parts(document: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Its bytes, each with whether they are the last; these are none."""
+    """The document in parts, each with whether it is the last; the last one is empty."""
     yield from ((part, False) for part in iter(lambda: document.read(READ_BYTES), b""))
     yield b"", True
 
@@ -64,7 +64,7 @@ def _json_strings(document: IO[bytes]) -> Iterator[str]:
 
 
 class _Json:
-    """A document of any length: whoever reads it goes from value to value, and takes or enters each."""
+    """A document of any length: the caller goes from value to value, and reads or enters each."""
 
     def __init__(self, document: IO[bytes]) -> None:
         self._document = document
@@ -73,7 +73,7 @@ class _Json:
         self._text, self._at = "", 0
 
     def next(self) -> str:
-        """The next letter that is no space; none at the end."""
+        """The next letter that is not a space; empty at the end."""
         self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
         while self._at == len(self._text) and self._has_more():
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
@@ -128,18 +128,18 @@ class _Json:
         self._at += 1
 
     def _has_more(self) -> bool:
-        """Reads as much again as there is left, so that a long value is not begun too often."""
+        """Doubles the remaining text, so that a long value is not started too often. False at the end."""
         part = self._document.read(max(READ_BYTES, len(self._text) - self._at))
         self._text = self._text[self._at :] + self._decoder.decode(part, final=not part)
         self._at = 0
         return bool(part)
 
     def _whole(self) -> tuple[object] | None:
-        """The value, if its end is there. Raises ValueError where it can have none."""
+        """The value if its end has been read, else None. Raises ValueError if it is not valid."""
         try:
             value, end = self._decode(self._text, self._at)
         except json.JSONDecodeError as error:
-            # Within the longest escape of the end.
+            # Closer to the end, within the length of the longest escape, the value may just be incomplete.
             if error.pos < len(self._text) - 12 and not error.msg.startswith("Unterminated string"):
                 raise
             return None
@@ -149,9 +149,9 @@ class _Json:
         return (value,)
 
     def _piece(self, opening: str) -> Iterator[object]:
-        """What is there of a list or a string, which then begins behind it."""
+        """The part of a list or string that has been read; the rest then begins after it."""
         text = self._text[self._at :]
-        if opening == '"':  # behind the end of a line: no escape is divided there, whatever stands before it
+        if opening == '"':  # after the end of a line: no escape is split there, whatever comes before
             cuts = [max(text.rfind(end) for end in (r"\n", r"\r")) + 2]
             closing, behind = '"', 0
         else:
@@ -161,7 +161,7 @@ class _Json:
         for cut in cuts:
             try:
                 piece = json.loads(text[:cut] + closing)
-            except ValueError:  # it is no end of an item
+            except ValueError:  # not the end of an item
                 continue
             self._text, self._at = opening + text[cut + behind :], 0
             yield piece
@@ -198,7 +198,7 @@ def _cell(notebook: _Json) -> Iterator[str]:
 
 
 def _output(notebook: _Json) -> Iterator[str]:
-    """As its keys stand there in every notebook: of what is shown in several forms, text comes last."""
+    """Relies on the order of keys in all notebooks: if an output has several forms, text comes last."""
     plain: list[str] = []
     for key in notebook.keys() if notebook.next() == "{" else _skipped(notebook):
         if key == "data" and notebook.next() == "{":
@@ -229,9 +229,9 @@ def _strings(value: object) -> list[str]:
 
 
 def _table(notebook: _Json) -> Iterator[str]:
-    """Of the Hugging Face Trainer, whose bar and losses are nowhere else.
+    """The table of the Hugging Face Trainer: its bar and losses are nowhere else.
 
-    As a browser copies it: tabs between the cells of a table, a line for each row.
+    Written as a browser copies it: tabs between the cells, a line for each row.
     """
     html, is_trainers = "", False
     for piece in chain(notebook.pieces(), [None]):
@@ -257,7 +257,7 @@ def _kaggle(document: IO[bytes]) -> Iterator[str]:
 
 
 def _kaggle_lines(document: IO[bytes]) -> Iterator[str]:
-    """Kaggle writes one entry per line: a file cut short still gives its whole entries. Raises ValueError if none."""
+    """Kaggle writes one entry per line: a truncated file still has whole entries. Raises ValueError if it has none."""
     found = ""
     for found in _texts(_entries(document)):
         yield found
@@ -279,7 +279,7 @@ def _entries(document: IO[bytes]) -> Iterator[object]:
 
 
 def _texts(entries: Iterable[object]) -> Iterator[str]:
-    """The text of the entries; each line that begins in one carries its clock, as from a launcher."""
+    """The text of the entries; an entry at the start of a line gets its time in front, as from a launcher."""
     begins_line = True
     for entry in entries:
         text = entry.get("data") if isinstance(entry, dict) else None

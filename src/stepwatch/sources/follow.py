@@ -1,7 +1,7 @@
-"""A log that still grows: a file that is polled, or a pipe. Both give whole plain lines, as `sources` makes them.
+"""A log that still grows: a file that is polled, or a pipe. Both return whole plain lines, as `sources` does.
 
-A file may not be there yet, be cut, or be replaced by another; a line may be half written. None of it loses a line
-that was there to be read, and none of it is an error.
+A file may not exist yet, be truncated, or be replaced by another; a line may be half written. None of this is an
+error, and no line that could be read is lost.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from stepwatch.sources.stored import LineSplitter
 
 
 class Growth(NamedTuple):
-    """What one look at a growing log gave."""
+    """The result of one look at a growing log."""
 
     text: bytes = b""
     """Whole lines, normalised."""
     more: bool = False
-    """There is more to read at once."""
+    """More can be read at once."""
     ended: bool = False
     anew: bool = False
-    """The file was cut or replaced since the last look."""
+    """The file was truncated or replaced since the last look."""
     age_s: float = 0.0
     """How long ago the log was last written to."""
 
@@ -42,18 +42,18 @@ class Growing(Protocol):
     """A pipe ends; a file may always be written to again."""
 
     def poll(self, timeout_s: float) -> Growth:
-        """What has come in so many seconds; less where it ends or much comes."""
+        """What comes within `timeout_s`; returns earlier if the log ends or much has come."""
         ...
 
     def rest(self) -> bytes:
-        """The last line, where it was never ended."""
+        """The last line, if it has no end of line."""
         ...
 
     def close(self) -> None: ...
 
 
 class GrowingFile:
-    """A file by its name: read from its beginning, then what is added, also where another file takes its name."""
+    """A file, followed by its name: read from its beginning as it grows, even if another file takes its name."""
 
     has_end = False
 
@@ -80,12 +80,12 @@ class GrowingFile:
             self._sleep(timeout_s)
         try:
             return self._read()
-        except FileNotFoundError:  # not there yet, or moved away: what the open one holds may still grow
+        except FileNotFoundError:  # not there yet, or moved away: the open file may still grow
             return self._read_open() if self._stream is not None else Growth()
         except OSError as error:
             if not self._opened:
                 raise unreadable(self.path, error) from error
-            # A disk or a server that is away for a moment: opened again, it is read on from the same place.
+            # A disk or server that is unavailable for a moment: reopened, the file is read on from the same place.
             with suppress(OSError):
                 stream = self._opening(self.path)
                 self.close()
@@ -148,14 +148,14 @@ class GrowingFile:
         return Growth(text=left + self._lines.feed(data), more=more, anew=anew, age_s=age)
 
     def _goes_on(self) -> bool:
-        """Whether what was read last still stands there: a file may be cut and grow again between two looks."""
+        """Whether what was read last is still there: a file may be truncated and grow again between two looks."""
         assert self._stream is not None
         self._stream.seek(self._place - len(self._before))
         return self._stream.read(len(self._before)) == self._before
 
 
 class GrowingPipe:
-    """A pipe, read by a thread of its own so that its writer never waits for us; `tee` gets every byte at once."""
+    """A pipe, read by a separate thread so that its writer never waits for us; `tee` gets every byte at once."""
 
     has_end = True
 

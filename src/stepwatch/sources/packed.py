@@ -1,4 +1,4 @@
-"""Files packed by gzip, xz, bzip2 or zstd, expanded piece by piece."""
+"""Decompresses files of gzip, xz, bzip2 and zstd piece by piece."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepwatch.sources.contents import MAGIC_BYTES, READ_BYTES, kind_of
 
 
 def parts(packing: str, head: bytes, stream: IO[bytes]) -> Iterator[bytes]:
-    """What the members hold, in pieces of bounded size; of a file that is cut or damaged what comes before."""
+    """The contents of all members, in pieces of bounded size; a truncated or damaged file is read up to there."""
     machine, damage = _machine_for(packing)
     data = head + stream.read(READ_BYTES)
     while data or not machine.needs_input:
@@ -34,9 +34,9 @@ def parts(packing: str, head: bytes, stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _machine_for(packing: str) -> tuple[Any, type[Exception]]:
-    """What expands one member, in the manner of lzma and bz2, and what it raises where the data is damaged.
+    """A decompressor for one member, with the interface of lzma and bz2, and what it raises if the data is damaged.
 
-    A Python may have been built without lzma or bz2, and has its own zstd from 3.14 on.
+    Python may have been built without lzma or bz2, and has its own zstd from 3.14 on.
     """
     try:
         if packing == "gzip":
@@ -60,7 +60,7 @@ def _machine_for(packing: str) -> tuple[Any, type[Exception]]:
 
 
 class _Gzip:
-    """zlib's machine in the manner of those of lzma and bz2, which keep what they have not expanded yet."""
+    """zlib's decompressor with the interface of those in lzma and bz2, which keep input not yet decompressed."""
 
     def __init__(self) -> None:
         self._machine = zlib.decompressobj(wbits=31)
@@ -87,13 +87,13 @@ class _Gzip:
             found = _before_the_damage(before, data, most)
             if not found:
                 raise
-            return found  # asked again, the machine raises
+            return found  # the next call raises
         self._more = len(found) >= most
         return found
 
 
 def _before_the_damage(machine: zlib._Decompress, data: bytes, most: int) -> bytes:
-    """Byte by byte, so that only what follows the first wrong one is lost."""
+    """Decompresses byte by byte, so that only what follows the first wrong byte is lost."""
     found = bytearray()
     for place in range(len(data)):
         try:
@@ -106,9 +106,9 @@ def _before_the_damage(machine: zlib._Decompress, data: bytes, most: int) -> byt
 
 
 class _Zstandard:
-    """That of the package zstandard. It does not stop within what it was given, so it is given little at a time."""
+    """The decompressor of the package zstandard. It always consumes its whole input, so it gets little at a time."""
 
-    _FED_BYTES = 1 << 9  # four bytes may stand for a block of 128 KiB: this for 16 MiB
+    _FED_BYTES = 1 << 9  # four bytes may expand to a block of 128 KiB, so these to 16 MiB
 
     def __init__(self, module: ModuleType) -> None:
         self._machine = module.ZstdDecompressor().decompressobj()

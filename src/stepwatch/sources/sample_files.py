@@ -1,8 +1,8 @@
 """Files of samples: our own, `nvidia-smi --query-gpu … --format=csv`, `nvidia-smi dmon`, `dcgmi dmon`, `gpustat --json`
 and what Prometheus exports of DCGM.
 
-Each becomes rows (time, card, figures), in the order of the file. Rows of different cards that follow each other are
-one sample: a card that comes again begins the next.
+Each is read into rows (time, card, figures), in the order of the file. Consecutive rows of different cards are one
+sample: a card that appears again starts the next one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[ .]", "_", name.lower())
 
 
-# Our name of a column, what to multiply by, and how the tools call it.
+# Our name of a column, the factor to multiply by, and the names that tools give it.
 _COLUMNS = (
     *((name, 1.0, name) for name in CARD),
     ("utilisation", _PERCENT, "utilization_gpu gpu_utilization gpu_util sm gputl utilization utilisation_gpu gpu_use"),
@@ -85,7 +85,7 @@ class _Row(NamedTuple):
 
 
 def read_samples(path: str | os.PathLike[str]) -> Samples:
-    """Of a file, or of the directory of a run; raises InputError where it holds none."""
+    """The samples in a file or in the directory of a run. Raises InputError if there are none."""
     path = os.fspath(path)
     file = samples_in(path) or os.path.join(path, SAMPLES_FILE) if os.path.isdir(path) else path
     try:
@@ -101,7 +101,7 @@ def read_samples(path: str | os.PathLike[str]) -> Samples:
 
 
 def _arrivals(path: str) -> tuple[Floats, Ints] | None:
-    """From how many bytes had come to how many lines: a line is what readers count as one."""
+    """Converts how many bytes had arrived to how many lines, with lines as readers count them."""
     try:
         with open(os.path.join(path, ARRIVALS_FILE), encoding="utf-8", errors="replace") as file:
             cells = (line.strip().partition(",") for line in file)
@@ -164,14 +164,14 @@ def _own_rows(lines: list[str]) -> Iterator[_Row]:
 
 
 def _csv_rows(lines: list[str]) -> Iterator[_Row]:
-    """A header may come again, and tables of a plain nvidia-smi may stand between; spreadsheets separate otherwise."""
+    """The header may be repeated, and tables of a plain nvidia-smi may be in between; spreadsheets use ; or tabs."""
     header: list[str] = []
     units: list[str] = []
     first = next((line for line in lines if "timestamp" in line.lower() or "gpu" in line.lower()), "")
     separator = max(",;\t", key=first.count)
     for fields in csv.reader((line.replace("\0", "") for line in lines), skipinitialspace=True, delimiter=separator):
         cells = [cell.strip() for cell in fields]
-        # "power.draw [W]" of nvidia-smi, "Power (W)" of those who write their own.
+        # "power.draw [W]" of nvidia-smi, "Power (W)" of people's own scripts.
         parts = [re.split(r"\s*[\[(]", cell.rstrip("])"), maxsplit=1) for cell in cells]
         names = [_plain(name) for name, *_ in parts]
         if sum(name in _NAMES or name in _KEYS or name == "timestamp" for name in names) > 1:
@@ -211,7 +211,7 @@ def _dmon_rows(lines: list[str]) -> Iterator[_Row]:
 
 
 def _json_rows(text: str) -> Iterator[_Row]:
-    """gpustat's snapshots one behind the other, or Prometheus' answer to a range query."""
+    """gpustat's snapshots one after the other, or Prometheus' answer to a range query."""
     decoder, at = json.JSONDecoder(), 0
     while (begin := re.compile(r"[\[{]").search(text, at)) is not None:
         try:
@@ -237,7 +237,7 @@ def _gpustat_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
 
 
 def _rocm_rows(entry: Mapping[str, Any]) -> Iterator[_Row]:
-    """`rocm-smi --json`: "card0" with names that hold their unit, and a clock in brackets. It has no time."""
+    """`rocm-smi --json`: "card0" with names that include their unit, and a clock rate in brackets. It has no time."""
     for key, card in entry.items():
         number = re.fullmatch(r"card(\d+)", key)
         if number is not None and isinstance(card, dict):
@@ -284,7 +284,7 @@ def _exposition_rows(lines: list[str]) -> Iterator[_Row]:
 
 
 def _figures(cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
-    """In our names and units; what a tool does not know is absent."""
+    """Figures in our names and units; what a tool does not know is left out."""
     figures: dict[str, float] = {}
     for name, text, unit in cells:
         name = _plain(name)
@@ -317,7 +317,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _clock(text: str) -> float | None:
-    """A date without a zone is taken as UTC, as in logs: what is wrong by whole quarters of an hour is found later."""
+    """A date without a zone is taken as UTC, as in logs: an error of whole quarters of an hour is found later."""
     value = _number(text.strip())
     if value is not None:
         return value * (1e-3 if value > 1e11 else 1.0)  # from milliseconds
@@ -379,9 +379,9 @@ def _pivot(rows: list[_Row], source: str) -> Samples:
 
 
 def lines_of_parquet(path: str, limit: int) -> bytes:
-    """Ours, or a table of another program, as the same table in lines.
+    """A Parquet file, ours or that of another program, as the same table in CSV.
 
-    Raises UnreadableInput where it is damaged or would be larger than the limit.
+    Raises UnreadableInput if it is damaged or would be larger than the limit.
     """
     try:
         from pyarrow import ArrowException, BufferReader, parquet
@@ -395,7 +395,7 @@ def lines_of_parquet(path: str, limit: int) -> bytes:
             data = raw.read(limit + 1)
         if len(data) > limit:
             raise too_large(limit)
-        # A file would be read by a thread, which can abort a Python that leaves soon after.
+        # A file would be read by a thread, which can abort Python if it exits soon after.
         with parquet.ParquetFile(BufferReader(data)) as file:
             if file.metadata.num_rows * file.metadata.num_columns * 8 > limit:  # bytes of a number
                 raise too_large(limit)

@@ -1,4 +1,4 @@
-"""Lines that come piece by piece, and texts that are too long to be held: they are read block by block."""
+"""Lines that come piece by piece, and texts that are too long for memory: they are read block by block."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from stepwatch.sources.contents import BLOCK_BYTES, encoding_of, kind_of, lines_
 
 LONGEST_HALF_LINE = 1 << 16
 _LAST_LINES = 1 << 14
-"""Bytes at the end of a block that are looked through for the end of a line."""
+"""Bytes at the end of a block that are searched for the end of a line."""
 _FEW = 1 << 18
-"""Bytes that are read for a single line; at such distances the numbers of lines are known."""
+"""Bytes that are read for a single line; line numbers are remembered at this distance."""
 LONGEST_LINE = 1 << 24
-"""A longer one comes in pieces: no log's own is."""
+"""A longer line comes in pieces: no real line of a log is that long."""
 
 
 def end_of_lines(data: bytes) -> int:
-    """The place behind the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
+    """The place after the last end of a line; a `\\r` at the very end may be half of `\\r\\n`."""
     return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
 
 
 class LineSplitter:
-    """Bytes in any pieces to whole plain lines; of one that is too long both ends are kept."""
+    """Turns bytes in any pieces into whole plain lines; of a line that is too long, both ends are kept."""
 
     def __init__(self, longest: int = LONGEST_HALF_LINE) -> None:
         self._longest = longest
@@ -39,7 +39,7 @@ class LineSplitter:
     def feed(self, data: bytes) -> bytes:
         if not self._begun:
             data = self._held + data
-            if len(data) < 64 and b"\n" not in data:  # too little to tell the encoding by
+            if len(data) < 64 and b"\n" not in data:  # too little to detect the encoding
                 self._held = data
                 return b""
             encoding = encoding_of(data)
@@ -50,12 +50,12 @@ class LineSplitter:
         cut = end_of_lines(data)
         whole, rest = (self._held + data[:cut], data[cut:]) if cut else (b"", self._held + data)
         half = self._longest // 2
-        # A line without an end is no log's own; both its ends are enough to see whether an iteration is in it.
+        # Logs do not have endless lines; both ends are enough to see whether an iteration is in it.
         self._held = rest if len(rest) <= self._longest else rest[:half] + rest[-half:]
         return to_lines(whole)
 
     def rest(self) -> bytes:
-        """What was held back; the next bytes are those of a new text."""
+        """Returns what was held back; the next bytes start a new text."""
         rest, encoding = self._held, None if self._begun else encoding_of(self._held)
         if encoding is not None:
             rest = rest.decode(encoding, "replace").encode("utf-8", "replace")
@@ -63,13 +63,13 @@ class LineSplitter:
         return to_lines(rest)
 
     def end(self) -> bytes:
-        """The same as a whole line."""
+        """The same, but as a whole line."""
         rest = self.rest()
         return rest if not rest or rest.endswith(b"\n") else rest + b"\n"
 
 
 class Stretch(NamedTuple):
-    """Whole lines of a stored text, with the numbers of the first and of the one behind the last."""
+    """Whole lines of a stored text, with the numbers of the first line and of the one after the last."""
 
     first: int
     text: bytes
@@ -77,9 +77,9 @@ class Stretch(NamedTuple):
 
 
 class Stored:
-    """A file that is kept open, as it was when it was opened: what is added later is not read.
+    """A file that is kept open, as of the time it was opened: what is added later is not read.
 
-    Its plain lines; of a file of records, which has no lines, the bytes as they are.
+    It is read as plain lines; a file of records, which has no lines, as plain bytes.
     """
 
     def __init__(self, stream: IO[bytes], limit: int, *, has_lines: bool = True) -> None:
@@ -87,17 +87,17 @@ class Stored:
         self._size = stream.seek(0, io.SEEK_END)
         head = self.read(0, 1 << 12)
         self._is_plain = kind_of(head) is None and encoding_of(head) is None
-        self._begins = [(0, 0)]  # lines and places at which one can begin again, of all that was read
+        self._begins = [(0, 0)]  # lines and their places, as far as they were read, at which reading can start
         self._last: Stretch | None = None
         self._going: tuple[int, Iterator[Stretch]] | None = None
         weakref.finalize(self, stream.close)
 
     def keeps(self, stream: IO[bytes]) -> bool:
-        """Whether its text is in this file: that of a document is in another."""
+        """Whether its text is in this file: the text of a document is in another."""
         return stream is self._stream
 
     def blocks(self, line: int = 0) -> Iterator[Stretch]:
-        """All that is there, from the block on that holds this line."""
+        """All blocks, starting with the one that contains this line."""
         if self._last is not None and self._last.first <= line:
             yield self._last
             return
@@ -108,7 +108,7 @@ class Stored:
         self._last = found
 
     def block_with(self, line: int) -> Stretch:
-        """A few lines with this one among them; asked in order, a packed file is read once."""
+        """A few lines that include this one; if asked in rising order, a compressed file is read only once."""
         if self._is_plain:
             self._going = 0, self._plain_blocks(line, _FEW)
         elif self._going is None or line < self._going[0]:
@@ -120,12 +120,12 @@ class Stored:
         return Stretch(line, b"", line)
 
     def read(self, place: int, size: int) -> bytes:
-        """Bytes of the file, whoever else reads it meanwhile."""
+        """Bytes of the file; seeks first, since several iterators read from it."""
         self._stream.seek(place)
         return self._stream.read(max(min(size, self._size - place), 0))
 
     def _plain_blocks(self, line: int, size: int | None = None) -> Iterator[Stretch]:
-        """Of a file whose bytes are those of its text, so that one can begin anywhere."""
+        """The blocks of a plain UTF-8 file, where reading can start anywhere."""
         number, place = self._begins[bisect_right(self._begins, line, key=itemgetter(0)) - 1]
         size = size or BLOCK_BYTES
         while data := self.read(place, self._size_of_block(place, size)):
@@ -144,13 +144,13 @@ class Stored:
             number, place = end, place + len(data)
 
     def _size_of_block(self, place: int, size: int) -> int:
-        """Up to the end of a line, where that is near this size: what is read need not be cut, which is a copy."""
+        """Up to the end of a line near this size, if there is one: then the block need not be cut, which copies it."""
         begin = max(size - _LAST_LINES, 0)
         end = end_of_lines(self.read(place + begin, size - begin)) if place + size < self._size else 0
         return begin + end if end else size
 
     def _other_blocks(self) -> Iterator[Stretch]:
-        """Of one that is packed, in another encoding, or has no lines: always from its beginning."""
+        """The blocks of a file that is compressed, in another encoding, or without lines: always from its beginning."""
         lines, number = LineSplitter(LONGEST_LINE), 0
         parts = read_parts(io.BufferedReader(_Again(self)), self._limit)
         texts = map(lines.feed, parts) if self._has_lines else parts
@@ -162,7 +162,7 @@ class Stored:
 
 
 class _Again(io.RawIOBase):
-    """The file from its beginning."""
+    """The same file as a stream of its own, from its beginning."""
 
     def __init__(self, stored: Stored) -> None:
         self._stored, self._place = stored, 0

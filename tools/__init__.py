@@ -1,4 +1,4 @@
-"""What developers run: it generates pages and catalogues, compares versions and measures the code."""
+"""Tools for developers: they generate pages and catalogues, compare versions and measure the code."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The catalogues of the languages.
+"""The message catalogues of the languages.
 
     python -m tools.catalogues extract   # bring every sentence of the source into the .po files
     python -m tools.catalogues compile   # write the .mo files
 
-Babel does the work, with one extraction method of ours: its own for Python takes the commas of a dict for those of the
-call, and so does not know which argument is the plural. `pybabel compile` is not used because it takes “100 % of” for a
-placeholder, and writes plurals that are not translated.
+Babel does the work, with an extraction method of ours: Babel's own for Python confuses the commas of a dict with those
+of the call, and so does not know which argument is the plural. `pybabel compile` is not used because it takes “100 %
+of” for a placeholder, and writes untranslated plurals.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def extracted(source: Path = SOURCE) -> Catalog:
 def calls_in(
     file: IO[bytes], keywords: Mapping[str, object], comment_tags: object, options: object
 ) -> Iterator[tuple[int, str, tuple[str | None, ...], list[str]]]:
-    """The method of extraction: each call of a keyword with its arguments, None for what is no text."""
+    """The extraction method: each call of a keyword with its arguments, None for arguments that are no text."""
     calls = [node for node in ast.walk(ast.parse(file.read())) if isinstance(node, ast.Call)]
     for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
         match call.func:
@@ -87,7 +87,7 @@ def untranslated(catalogue: Catalog) -> list[Message]:
 
 
 def merged(language: str, fresh: Catalog) -> Catalog:
-    """New sentences come with an empty translation, vanished ones go, translated ones stay as they are."""
+    """Adds new sentences with an empty translation, removes vanished ones, and keeps translated ones as they are."""
     if po_path(language).exists():
         catalogue = read_catalogue(language)
     else:
@@ -102,7 +102,7 @@ def merged(language: str, fresh: Catalog) -> Catalog:
 
 
 def compiled(language: str) -> bytes:
-    """The .mo that belongs to the .po; what is not translated is left out, and is then said in English."""
+    """The .mo file for the .po file; untranslated messages are left out, and then shown in English."""
     catalogue, buffer = read_catalogue(language), io.BytesIO()
     for message in untranslated(catalogue):
         catalogue.delete(message.id)
@@ -111,7 +111,7 @@ def compiled(language: str) -> bytes:
 
 
 def sayings(mo: bytes) -> dict[Any, str]:
-    """What gettext finds in a compiled catalogue; the header, which names the compiler's version, apart."""
+    """The messages that gettext finds in a compiled catalogue, without the header, which names the compiler."""
     found: dict[Any, str] = dict(gettext.GNUTranslations(io.BytesIO(mo))._catalog)  # type: ignore[attr-defined]
     found.pop("", None)
     return found

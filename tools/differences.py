@@ -7,15 +7,15 @@
 Every command is asked about `examples/` and the real logs ($STEPWATCH_CORPUS, else ../shared/corpus): `explain`,
 `advise`, `compare` and `watch` about each log, `estimate` and `gpus` about a fixed set of settings and cards. A kind of
 question is a command and a form, `explain:json`; `--kinds` lists them. The other languages, and rarer forms and
-options, are asked about the examples and every sixteenth log.
+options, are only asked about the examples and every sixteenth log.
 
-Each version runs in processes of its own, in which stepwatch is imported once and called in process. The answers of the
-old version are kept in a cache, by the content of its source and of the log: a second run asks only the new one. So
-that the same input gives the same bytes, logs are copied to a temporary directory with a fixed modification time, and
-the clock stands still; only short pipes are watched. The drawing engine is replaced, since it takes four seconds a
-page: a page holds a digest of each specification where its picture would be.
+Each version runs in separate processes, in which stepwatch is imported once and called directly. The answers of the
+old version are cached by the content of its source and of the log: a second run only asks the new version. So that
+the same input gives the same bytes, logs are copied to a temporary directory with a fixed modification time, and the
+clock stands still; only short pipes are watched. The drawing engine is replaced, since it takes four seconds per page:
+a page contains a digest of each specification instead of its picture.
 
-The exit code is 1 where something differs.
+The exit code is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stepwatch-differences"
-CHANGED_AT_S = 1_750_000_000  # when every log was last written, and a minute later it is now
+CHANGED_AT_S = 1_750_000_000  # the modification time of every log; the current time is a minute later
 NOW_S = CHANGED_AT_S + 60
-LONGEST_S = 120  # for one answer
-LARGEST_PIPED_BYTES = 500_000  # a longer pipe comes in pieces, whose size depends on the machine's load
+LONGEST_S = 120  # for each answer
+LARGEST_PIPED_BYTES = 500_000  # a longer pipe is read in pieces whose size depends on the load
 SAMPLE = 16  # every sixteenth log is asked about in all languages and options
 LOCALES = Path(__file__).parents[1] / "src" / "stepwatch" / "i18n" / "locales"
 LANGUAGES = tuple(sorted(path.name for path in LOCALES.iterdir()))
@@ -301,7 +301,7 @@ def ask(question: Question) -> bytes:
 
 
 class Version:
-    """The source of stepwatch in a directory, and the answers that it gave before."""
+    """The source of stepwatch in a directory, and its cached answers."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -339,7 +339,7 @@ def _within(name: str, part: str) -> bool:
 
 
 def _store(path: Path, answer: bytes) -> None:
-    """At once or not at all: several may fill the same cache."""
+    """Writes in one step: several processes may fill the same cache."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as stream:
         stream.write(answer)
@@ -388,14 +388,14 @@ def _copy_logs(repository: Path, place: Path) -> dict[str, str]:
 
 
 def _lines(kind: str, answer: bytes) -> list[str]:
-    """Short enough to be compared line by line: JSON is indented, each element of a page has a line of its own."""
+    """Lines to compare: JSON is indented, each element of a page is on a separate line."""
     text = zlib.decompress(answer).decode()
     if kind.endswith(":html"):
         text = text.replace("><", ">\n<").replace('","', '",\n"').replace("},{", "},\n{")
     elif kind.endswith(":json"):
         code, rest = text.split("\n", 1)
         body, _, errors = rest.rpartition("\nstandard error:\n")
-        with suppress(ValueError):  # a complaint is no JSON
+        with suppress(ValueError):  # a complaint is not JSON
             text = f"{code}\n{json.dumps(json.loads(body), indent=1, ensure_ascii=False)}\n{errors}"
     return text.splitlines()
 

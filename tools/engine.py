@@ -1,6 +1,6 @@
 """Writes the script that draws the charts of a page: `python -m tools.engine` after an update of vl-convert.
 
-Vega and what it is built on are the work of others; their notices, vega-licences.txt, stand at the head of the script.
+Vega and its libraries are the work of others; their notices, vega-licences.txt, are at the start of the script.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ NOTICES = PLACE.with_name("vega-licences.txt")
 
 
 def engine() -> str:
-    """All three in one script, as vl-convert carries them; it cannot close the element that it stands in."""
+    """All three in one script, as bundled by vl-convert; it cannot close the element that contains it."""
     import vl_convert
 
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")

@@ -1,4 +1,4 @@
-"""docs/formats.md: what a time means and some lines of each format are written there by hand, once.
+"""docs/formats.md: the meaning of a time and some lines of each format are written there by hand, in that place only.
 
 `python -m tools.pages` adds what the readers say. Tests and benchmarks take the lines from the page.
 """
@@ -57,7 +57,7 @@ def page() -> str:
 
 
 def example_of(name: str) -> str:
-    """Some lines of this format."""
+    """Some lines of the format."""
     return _described()[name][1]
 
 
@@ -69,7 +69,7 @@ def _described() -> dict[str, tuple[str, str]]:
 
 
 def _levers(levers: Levers) -> str:
-    """The settings that advice names."""
+    """The settings that advice names for the format."""
     known = [f"{WORDS[name]} `{value}`" for name, value in levers._asdict().items() if value and name in WORDS]
     return f"\nIts settings in advice: {', '.join(known)}.\n" if known else ""
 

@@ -7,21 +7,21 @@
 
 What is counted, in the Python files of `src`:
 
-files, lines   all of them, empty lines and comments included
-functions      `def` and `async def`, methods and inner functions included
-helpers        private functions (one leading underscore, methods included) whose name occurs exactly once outside their
-               own definition, in a name, an attribute or an import anywhere in `src`
-constants      names that a module binds to a number at its top level; arithmetic on numbers counts, and so does a
-               tuple of names bound to a tuple of numbers
-patterns       regular expressions: calls of `re.compile`, `re.match` and their kin, and of `Pattern`
-skips          comments that switch the formatter off for a line
+files, lines   all of them, including empty lines and comments
+functions      `def` and `async def`, including methods and inner functions
+helpers        private functions (one leading underscore, including methods) whose name occurs exactly once outside
+               their own definition, in a name, an attribute or an import anywhere in `src`
+constants      names that a module binds to a number at its top level, including arithmetic on numbers and a tuple of
+               names bound to a tuple of numbers
+patterns       regular expressions: calls of `re.compile`, `re.match` and similar functions, and of `Pattern`
+skips          comments that switch off the formatter for a line
 lazy           import statements inside a function
-names          module names that occur more than once (`__init__` and `__main__` aside)
+names          module names that occur more than once (except `__init__` and `__main__`)
 formats        comparisons of an attribute `format` outside `readers`
 
 The walk runs `stepwatch examples/short.log --gpu 4070` and counts the functions of stepwatch that it enters, each once,
-lambdas and comprehensions aside, and the files that they stand in. The body of a class counts as a function when the
-call loads its module; without these the figures are in brackets.
+without lambdas and comprehensions, and the files that contain them. The body of a class counts as a function when the
+call loads its module; the figures without these are in brackets.
 """
 
 from __future__ import annotations

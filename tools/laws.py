@@ -1,4 +1,4 @@
-"""`make laws`: each law of tests/property with many values, the cheapest first; goes on where it ended."""
+"""`make laws`: each law of tests/property with many values, the cheapest first; continues where it ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools import ROOT
 PLACE = ROOT / "tests" / "property"
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- laws -->", "<!-- end of laws -->"
-START_S = 1.5  # of pytest and what a law imports: not counted when the cost of a value is found
+START_S = 1.5  # of pytest and the imports of a law: not counted in the cost of a value
 
 
 class Tried(TypedDict):
@@ -32,7 +32,7 @@ class Tried(TypedDict):
 
 
 def laws() -> list[str]:
-    """Tests that hypothesis gives values to, as pytest names them."""
+    """Tests that get their values from hypothesis, under pytest's names."""
     found = []
     for path in sorted(PLACE.glob("test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -46,7 +46,7 @@ def _gives_values(decorator: ast.expr) -> bool:
 
 
 def try_law(law: str, values: int) -> tuple[Tried, str]:
-    """And what pytest printed."""
+    """The result, and what pytest printed."""
     before = sum(os.times()[2:4])
     command = [sys.executable, "-m", "pytest", "-n0", "--tb=short", law]
     environment = os.environ | {"STEPWATCH_EXAMPLES": str(values)}
@@ -60,7 +60,7 @@ def try_law(law: str, values: int) -> tuple[Tried, str]:
 
 
 class Before(NamedTuple):
-    """What the page says of laws that were tried before; their results may be gone."""
+    """What the page says about laws that were tried before; their results may be gone."""
 
     dates: set[str]
     minutes: float
@@ -81,7 +81,7 @@ def before_in(page: str) -> Before:
 
 
 def summary(known: dict[str, Tried], values: int, before: Before | None = None) -> str:
-    """What was tried with as many values; of the others by file. Laws that count in `before` must not be known."""
+    """What was tried with at least `values`, and the number of others by file. `known` must not repeat `before`."""
     everything = laws()
     tried = {law: known[law] for law in everything if law in known and known[law]["values"] >= values}
     failed = [law for law, result in tried.items() if not result["passed"]]
@@ -97,7 +97,7 @@ def summary(known: dict[str, Tried], values: int, before: Before | None = None) 
         f" {minutes:.0f} minutes of CPU time): {len(failed)} failed."
     ]
     lines += [f"Failed: {', '.join(failed)}."] if failed else []
-    newer = len(everything) - commits.total() - left.total()  # than the page
+    newer = len(everything) - commits.total() - left.total()  # added since the page was written
     untried = [f"{count} of {name}" for name, count in left.items()] + ([f"{newer} newer"] if newer else [])
     lines += [f"Not yet: {', '.join(untried)}."] if untried else []
     lines += [f"By commit: {', '.join(f'{commit} {count}' for commit, count in commits.most_common())}."]
@@ -128,7 +128,7 @@ def main(arguments: list[str]) -> int:
 
     for law in chosen:
         if law not in known:
-            attempt(law, min(asked.values, 100))  # what a value costs
+            attempt(law, min(asked.values, 100))  # finds out what a value costs
     for law in sorted(chosen, key=seconds_at):
         if known[law]["values"] < asked.values and seconds_at(law) <= asked.most_seconds:
             attempt(law, asked.values)

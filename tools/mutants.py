@@ -1,10 +1,10 @@
 """Moves every numeric constant of some rooms, up and down, and reports the moves that no test notices.
 
-A move is one number, changed by a fifth or more, in a fresh process. The parent runs the tests of a room once, which
+A move changes one number, by a fifth or more, in a fresh process. The parent runs the tests of a room once, which
 imports what they need from outside the room, and forks a child for each move; an import hook in the child changes the
-number in the syntax tree of its module, and the child runs quick tests of that room until one fails: those that
-noticed neighbours of the number, those of files that name its module, then the others. Results are kept, so that a
-second run redoes only what changed.
+number in the syntax tree of its module, and the child runs quick tests of that room until one fails: first those that
+noticed neighbours of the number, then those of files that name its module, then the others. Results are kept, so that
+a second run only repeats what changed.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from hypothesis import Phase, settings, strategies  # noqa: F401
 ROOT = Path.cwd()
 SRC = ROOT / "src"
 ROOMS = ("analysis", "advice", "estimator")
-LATEST = 4  # so many tests that noticed other moves of the same module are tried first
+LATEST = 4  # how many tests that noticed other moves of the same module are tried first
 FACTOR = 1.25
-# Inside functions these are structure, not thresholds; so are guards against a division by zero, indexes, exponents.
+# In functions these are structure, not thresholds; so are guards against division by zero, indexes and exponents.
 STRUCTURE = frozenset({0, 1, 2, 0.5})
 GUARD = 1e-6
-LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # a child may take so long; one that hangs has noticed the move
-SLOW_TEST_S = 0.25  # slower ones notice little that quick ones do not, and cost a third of all
+LEAST_SECONDS, TIMES_USUAL, WAITING = 20, 5, 20  # limits of a child; one that hangs has noticed the move
+SLOW_TEST_S = 0.25  # slower tests notice little that quick ones do not, and take a third of the time
 EXAMPLES = 25
 KEEP_EVERY_S = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """One number in the source, and what it becomes."""
+    """One number in the source, and its new value."""
 
     path: str
     line: int
     column: int
     scope: str
-    """The function or the assigned name that holds it, with its place among the numbers there."""
+    """The function or the assigned name that contains it, with its place among the numbers there."""
     text: str
     value: float
     up: bool
@@ -87,7 +87,7 @@ class Move:
 
 
 def moves_in(path: Path) -> list[Move]:
-    """Numbers at module level and in class bodies, and those in functions that are not mere structure."""
+    """Numbers at module level and in class bodies, and those in functions that are more than structure."""
     name, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
     found: list[Move] = []
     counts: dict[str, int] = defaultdict(int)
@@ -156,7 +156,7 @@ def _is_index(node: ast.AST) -> bool:
 
 
 class Tests:
-    """Pytest plugin: runs the chosen tests in their order, on few examples; knows which failed, and their seconds."""
+    """Pytest plugin: runs the chosen tests in order, with few examples; records which failed, and their seconds."""
 
     def __init__(self, chosen: Iterable[str] | None = None) -> None:
         self._place = None if chosen is None else {nodeid: place for place, nodeid in enumerate(chosen)}
@@ -196,14 +196,14 @@ class Tests:
 
 def run_tests(files: Iterable[str], tests: Tests, *options: str) -> int:
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={ROOT}"]
-    quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other plugin that happens to be installed
+    quiet += ["-p", "_hypothesis_pytestplugin"]  # and no other installed plugin
     quiet += ["-p", "no:unraisableexception"]  # it collects garbage five times at the end of each run
-    early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest began
+    early = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis was imported before pytest started
     return int(pytest.main([*quiet, *early, *options, *files], plugins=[tests]))
 
 
 def quick_tests(files: list[str]) -> dict[str, float]:
-    """Runs the tests in this process, so that every child finds their logs read: no reader is moved. With seconds."""
+    """Runs the tests in this process, so that children find their logs read (no move is in a reader)."""
     inner = {name.split(".")[1] for name in sys.modules if name.startswith("stepwatch.")}
     tests = Tests()
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
@@ -225,7 +225,7 @@ def quick_tests(files: list[str]) -> dict[str, float]:
 
 
 class Order:
-    """The tests of a room in the order in which they are tried on a move."""
+    """The tests of a room, in the order in which they are tried on a move."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self.seconds = seconds
@@ -234,7 +234,7 @@ class Order:
         self._mentioned = {file: (ROOT / file).read_text(encoding="utf-8") for file in sources}
 
     def of(self, move: Move) -> tuple[list[str], ...]:
-        """Those that noticed its neighbours and those of files that name it or its module; then the others."""
+        """Tests that noticed neighbours of the move and those of files that name it or its module; then the others."""
         neighbours = [*self._noticed[_scope(move)], *self._noticed[move.path]]
         latest = [nodeid for nodeid in dict.fromkeys(neighbours) if nodeid in self.seconds][:LATEST]
         stem, room = Path(move.path).stem, Path(move.path).parts[2]
@@ -248,7 +248,7 @@ class Order:
         return latest, list(filter(own, rest)), list(itertools.filterfalse(own, rest))
 
     def note(self, move: Move, nodeid: str) -> None:
-        """A test that noticed a move is the first to be tried on the next ones there."""
+        """Puts a test that noticed a move first for the next moves there."""
         for place in (move.path, _scope(move)):
             noticed = self._noticed[place]
             if nodeid in noticed:
@@ -293,7 +293,7 @@ class Finder:
 
 
 def try_move(move: Move, stages: Iterable[list[str]], target: Path) -> None:
-    """In a child: the tests until one fails; its name is the result."""
+    """Runs the tests in a child until one fails; its name is the result."""
     sys.meta_path.insert(0, Finder(move))  # type: ignore[arg-type]
     by = ""
     for stage in filter(None, stages):
@@ -309,7 +309,7 @@ def try_move(move: Move, stages: Iterable[list[str]], target: Path) -> None:
 
 
 class Children:
-    """Runs functions in forked processes, some at a time, each with a time limit."""
+    """Runs functions in forked processes, several at a time, each with a time limit."""
 
     def __init__(self, jobs: int, keep: Callable[[], object]) -> None:
         self._jobs, self._keep, self._kept_at = jobs, keep, time.monotonic()
@@ -318,7 +318,7 @@ class Children:
         self._count = 0
 
     def start(self, work: Callable[[Path], None], limit_s: float, done: Callable[[str | None], None]) -> None:
-        """`done` gets what the child wrote, or None where it died or hung."""
+        """`done` gets what the child wrote, or None if it died or hung."""
         while len(self._running) >= self._jobs:
             self._wait()
         self._count += 1
@@ -331,7 +331,7 @@ class Children:
         try:
             limit = math.ceil(limit_s)
             resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-            signal.alarm(limit * WAITING)  # what sleeps takes no processor time
+            signal.alarm(limit * WAITING)  # a sleeping child uses no processor time
             nothing = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(nothing, stream)
@@ -359,7 +359,7 @@ def digest(*paths: str) -> str:
 
 
 def run(moves: list[Move], kept: dict[str, Any], children: Children) -> dict[str, str]:
-    """For each move of a room the test that noticed it, "" where none did. What did not change is not tried again."""
+    """For each move of a room, the test that noticed it, or "" for none. Unchanged moves are not tried again."""
     room = Path(moves[0].path).parts[2]
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/unit" / room).rglob("test_*.py"))
     shared = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("*.py"))
@@ -417,9 +417,9 @@ def main() -> int:
         kept = json.loads(options.cache.read_text(encoding="utf-8"))
     sys.path[:0] = [str(SRC), str(ROOT)]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    sys.dont_write_bytecode = False  # else every child compiles all modules again
+    sys.dont_write_bytecode = False  # otherwise every child compiles all modules again
     sys.pycache_prefix = tempfile.mkdtemp(prefix="mutants-pyc-")
-    from stepwatch import gpus, readers  # noqa: F401  (what no move touches stays imported)
+    from stepwatch import gpus, readers  # noqa: F401  (stays imported: no move touches it)
     from stepwatch.readers import reading
 
     reading._read_text = functools.cache(reading._read_text)

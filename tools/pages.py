@@ -1,7 +1,7 @@
-"""Rewrites what is generated in the READMEs and docs/: `python -m tools.pages`.
+"""Rewrites the generated parts of the READMEs and docs/: `python -m tools.pages`.
 
-Between markers stand help texts, real answers and the core of examples; the READMEs count the formats; docs/formats.md
-and docs/recommended.md are made as a whole.
+Between markers are help texts, real answers and the core of examples; the READMEs state the number of formats;
+docs/formats.md and docs/recommended.md are generated as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMANDS = (
     "explain estimate advice watch run monitor serve compare collect fleet gpus record train sample convert prepare "
     "calibrate"
 )
-READMES = tuple(sorted(path.name for path in ROOT.glob("README*.md")))  # README.zh.md: the same in Chinese
+READMES = tuple(sorted(path.name for path in ROOT.glob("README*.md")))  # README.zh.md is the Chinese version
 PAGES = (*READMES, "docs/index.md", *(f"docs/{name}.md" for name in _COMMANDS.split()))
 _BLOCK = re.compile(
     r"<!-- (?P<kind>help|output|example|columns|store):(?P<name>[\w-]+) -->\n(?P<body>.*?)<!-- /(?P=kind) -->",
@@ -47,7 +47,7 @@ OUTPUTS = {
 
 
 class Block(NamedTuple):
-    """One generated part: where it stands, what makes it, and what stands there now."""
+    """One generated part: where it is, what generates it, and its current text."""
 
     page: str
     kind: str
@@ -76,7 +76,7 @@ def blocks() -> list[Block]:
 
 
 def fresh_body(block: Block) -> str:
-    """What the block should hold: the command as one would type it, and what it prints; or the core of an example."""
+    """The current body: a command as one would type it with its output, or the core of an example."""
     if block.kind == "example":
         return f"```python\n{core_of_example(block.name)}```\n"
     if block.kind == "columns":
@@ -93,7 +93,7 @@ def fresh_body(block: Block) -> str:
 
 
 def answer(*arguments: str) -> str:
-    """What stepwatch prints on a plain terminal of 80 columns, in English if the arguments do not say otherwise."""
+    """What stepwatch prints on a plain terminal of 80 columns, in English unless the arguments say otherwise."""
     plain = {"COLUMNS": "80", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "LANGUAGE": "en", "LC_ALL": "C.UTF-8"}
     with chdir(ROOT):
         done = CliRunner().invoke(cli.main, arguments, prog_name="stepwatch", env=plain, terminal_width=78)
@@ -103,7 +103,7 @@ def answer(*arguments: str) -> str:
 
 
 def core_of_example(name: str) -> str:
-    """The lines of an example that its page shows; a test runs the whole."""
+    """The lines of an example that its page shows; a test runs all of it."""
     found = _SHOWN.search((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8"))
     if found is None:
         raise RuntimeError(f"examples/{name}.py does not mark what a page shows of it")
@@ -111,7 +111,7 @@ def core_of_example(name: str) -> str:
 
 
 def rewritten(page: str) -> str:
-    """The page with every generated part made anew."""
+    """The page with every generated part renewed."""
     text = page_path(page).read_text(encoding="utf-8")
 
     def renew(found: re.Match[str]) -> str:
@@ -122,7 +122,7 @@ def rewritten(page: str) -> str:
 
 
 def counted(text: str) -> str:
-    """With the number of formats other than nanoGPT's in the link to their page."""
+    """The text with the number of formats other than nanoGPT's in the link to their page."""
     return _COUNTED.sub(rf"\g<1>{len(FORMATS) - 1}", text)
 
 

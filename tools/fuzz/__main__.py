@@ -1,4 +1,4 @@
-"""`make fuzz`: damaged inputs through every command; what breaks is kept, the result goes to docs/reliability.md."""
+"""`make fuzz`: damaged inputs through every command. Failing ones are kept, the result goes to docs/reliability.md."""
 
 from __future__ import annotations
 

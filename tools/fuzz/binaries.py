@@ -1,4 +1,4 @@
-"""Damage to packed and binary inputs: inside their frames, so that checksums hold, and to the frames themselves."""
+"""Damages compressed and binary inputs: inside their frames, so that checksums hold, and the frames themselves."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tools.fuzz.material import Material
 from tools.fuzz.mutations import LINES_CHANGED, NUMBERS, bytes_changed, excerpt, mutated, same_length
 
 _LENGTHS = struct.Struct("<Q")
-_HEADER = struct.Struct("<IHB")  # of a piece of a record in a file of W&B: checksum, length, kind
-_MOST_RECORDS = 60  # of one input: more take longer and show nothing else
+_HEADER = struct.Struct("<IHB")  # of each part of a record in a W&B file: checksum, length, kind
+_MOST_RECORDS = 60  # per input: more take longer and show nothing new
 
 
 def damaged(material: Material, random: Random) -> bytes:
-    """A log that is packed, or an event file, a notebook or a file of W&B."""
+    """A compressed log, or an event file, a notebook or a W&B file."""
     logs = material.all
     if random.random() < 0.5:
         return _packed(mutated(material.log(random), logs, random), random)
@@ -70,7 +70,7 @@ def _packers() -> tuple[Callable[[bytes], bytes], ...]:
 
 
 def _packed(data: bytes, random: Random) -> bytes:
-    """Whole, cut, with other bytes, as several members, or packed twice."""
+    """Complete, cut, with other bytes, as several members, or compressed twice."""
     pack = random.choice(_packers())
     how = random.randrange(6)
     if how == 0:
@@ -114,7 +114,7 @@ def _records_of_wandb(data: bytes) -> tuple[bytes, ...]:
 
 
 def _stretch(records: Sequence[bytes], random: Random) -> list[bytes]:
-    """The first ones, and some further on, small enough for a case that is quick."""
+    """The first records, and some further on, few enough for a quick case."""
     count = random.randrange(2, _MOST_RECORDS)
     begin = random.randrange(max(len(records) - count, 1))
     return [record for record in (*records[:3], *records[begin + 3 : begin + count]) if len(record) < 20_000]
@@ -141,7 +141,7 @@ _FLOATS = (0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 
 
 
 def _other_float(record: bytes, random: Random) -> bytes:
-    """Another clock, and sometimes another step, where an event has them."""
+    """Another time, and sometimes another step, if an event has them."""
     if len(record) >= 9 and record[:1] == b"\x09":
         record = b"\x09" + struct.pack("<d", random.choice(_FLOATS)) + record[9:]
         if record[9:10] == b"\x10" and random.random() < 0.5:
@@ -181,7 +181,7 @@ def _cells(data: bytes) -> list[Any]:
 
 
 def _notebook(data: bytes, logs: Sequence[bytes], random: Random) -> bytes:
-    """Some of its cells, what they print damaged or taken from another log."""
+    """Some of its cells, with output that is damaged or from another log."""
     cells = random.choices(_cells(data), k=random.choice((1, 1, 2, 4)))
     return json.dumps({"nbformat": 4, "cells": [_cell(cell, logs, random) for cell in cells]}).encode()
 
@@ -204,7 +204,7 @@ def _cell(cell: Any, logs: Sequence[bytes], random: Random) -> Any:
 
 
 def _text(value: Any, logs: Sequence[bytes], random: Random) -> Any:
-    """A string or a list of lines, as the original."""
+    """Changed text of the same kind: a string or a list of lines."""
     text = "".join(map(str, value)) if isinstance(value, list) else str(value)
     changed = mutated(excerpt(text.encode(), random), logs, random).decode("utf-8", "replace")
     return changed.splitlines(keepends=True) if isinstance(value, list) else changed

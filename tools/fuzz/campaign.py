@@ -1,4 +1,4 @@
-"""Many cases in processes with limits of time and memory; what breaks is made small and kept."""
+"""Runs many cases in processes with limits on time and memory; what breaks is made small and kept."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
 
 SECONDS = 5.0  # CPU time: the machine may be busy
 MEMORY_BYTES = 500_000_000
-HANGS_S = 30.0  # CPU time, for what cannot be interrupted
-ASLEEP_S = 900.0  # of the clock, for what waits: a busy machine may let a process wait for minutes
-ROUND = 5_000  # cases of one process: what it holds on to does not add up
+HANGS_S = 30.0  # CPU time, for code that cannot be interrupted
+ASLEEP_S = 900.0  # wall time, for a process that waits: on a busy machine it may wait for minutes
+ROUND = 5_000  # cases per process, so that what it holds on to does not add up
 MINIMISING_S = 40.0
-SAVED_EVERY_S = 10.0  # so that little is done twice after an end by a signal
+SAVED_EVERY_S = 10.0  # so that little is repeated after an end by a signal
 
 
 class TooSlow(BaseException):
-    """Not an Exception: nothing may catch it."""
+    """Not an Exception, so that nothing catches it."""
 
 
 def _too_slow(number: int, frame: FrameType | None) -> None:
@@ -42,17 +42,17 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
 
 
 def set_limits() -> None:
-    """Of memory, beyond what is in use before the first case."""
+    """Limits the memory beyond what is in use before the first case."""
     with open("/proc/self/status") as status:
         used = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
     resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, _too_slow)
-    warnings.simplefilter("error")  # those of numpy included: none may reach a terminal
+    warnings.simplefilter("error")  # including numpy's: none may reach a terminal
 
 
 def fault_of(case: Case, seconds: float = SECONDS) -> str | None:
-    """What is wrong with the answer, in one line that is the same for the same fault."""
+    """What is wrong with the answer, in one line that is the same for each occurrence of a fault."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         put_to_the_test(case)
@@ -71,7 +71,7 @@ def fault_of(case: Case, seconds: float = SECONDS) -> str | None:
 
 def named(error: Exception) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "stepwatch" in frame.filename]
-    frames = [frame for frame in frames if not frame.filename.endswith("units.py")] or frames  # who made the interval
+    frames = [frame for frame in frames if not frame.filename.endswith("units.py")] or frames  # its maker
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     place = os.path.join(*Path(last.filename).parts[-2:])
     return f"{type(error).__name__} in {place} {last.name}: {last.line}"
@@ -81,11 +81,11 @@ def named(error: Exception) -> str:
 
 
 def work(seed: int, begin: int, end: int, corpus: str | None) -> None:
-    """Cases in order; a line of JSON for each when it is over."""
+    """Runs cases in order; prints a line of JSON for each when it is over."""
     case_of(seed, begin, corpus)
     put_to_the_test(case_of(0, 0, None))  # loads all modules before memory is limited
     set_limits()
-    gc.freeze()  # the material and the modules need not be looked through again
+    gc.freeze()  # do not search the material and the modules again
     for number in range(begin, end):
         case = case_of(seed, number, corpus)
         print(json.dumps({"at": number, "question": case.question, "fault": fault_of(case)}), flush=True)
@@ -95,7 +95,7 @@ def work(seed: int, begin: int, end: int, corpus: str | None) -> None:
 
 
 class Campaign:
-    """Goes on where the last one of this seed in this directory ended."""
+    """Continues where the last campaign with this seed in this directory ended."""
 
     def __init__(self, seed: int, corpus: str | None, kept: Path) -> None:
         self.seed, self.corpus, self.kept = seed, corpus, kept
@@ -116,7 +116,7 @@ class Campaign:
             self.minimise(report)
 
     def command(self, end: int) -> list[str]:
-        """A worker for the cases up to that one."""
+        """The command of a worker for the cases up to `end`."""
         command = [sys.executable, "-m", "tools.fuzz", "--worker", str(self.seed), str(self.done), str(end)]
         return [*command, self.corpus] if self.corpus else command
 
@@ -130,12 +130,12 @@ class Campaign:
             if hangs or worker.returncode not in (0, -signal.SIGKILL):
                 last = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
                 self._keep("hangs" if hangs else f"process ended with {worker.returncode}: {last}", self.done, report)
-                self.done += 1  # the next one begins behind what ended this one
+                self.done += 1  # the next one begins after the case that ended this one
 
     def _listen(
         self, worker: subprocess.Popen[bytes], commit: str, until: float, report: Callable[[str], None]
     ) -> bool:
-        """Until it ends, or its time is up; whether it had to be ended because it hangs."""
+        """Listens until the worker ends or its time is up; returns whether it had to be killed because it hangs."""
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
         heard, used = time.monotonic(), 0.0
@@ -174,7 +174,7 @@ class Campaign:
         self._state.write_text(json.dumps({name: getattr(self, name) for name in names}, indent=1))
 
     def try_again(self) -> None:
-        """What was found and made small before, with the source of now: what is mended is counted as such."""
+        """Repeats the faults made small before, with the current source; those that are gone count as mended."""
         for fault, numbers in [*self.faults.items()]:
             path = self.kept / f"{self.seed}-{numbers[0]}.case"
             if path.exists():
@@ -185,7 +185,7 @@ class Campaign:
         self._save()
 
     def minimise(self, report: Callable[[str], None]) -> None:
-        """Of each fault the first case, made small, in a file."""
+        """Writes the first case of each fault, made small, to a file."""
         for fault, numbers in self.faults.items():
             name = f"{self.seed}-{numbers[0]}"
             if (self.kept / f"{name}.txt").exists():
@@ -212,13 +212,13 @@ def _used_s(pid: int) -> float:
 
 
 def commit_of_now() -> str:
-    """With a + where the source is not as it was committed."""
+    """The current commit, with a + if the source has uncommitted changes."""
     changed = _git("status", "--porcelain", "--untracked-files=no", "src", "tools/fuzz")
     return _git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
 
 
 def same_source(commit: str) -> bool:
-    """Whether stepwatch was then what it is now."""
+    """Whether the source of stepwatch was the same at that commit as now."""
     places = ("src/stepwatch", ":!*.po", ":!*.txt")
     return not commit.endswith("+") and not _git("diff", "--name-only", commit, "--", *places)
 
@@ -258,7 +258,7 @@ def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:
 
 
 def again(path: str) -> str | None:
-    """The fault of a case that was kept, or nothing."""
+    """The fault of a case that was kept, or None."""
     put_to_the_test(case_of(0, 0, None))
     set_limits()
     return fault_of(pickle.loads(Path(path).read_bytes()))

@@ -1,4 +1,4 @@
-"""Whole inputs to begin with: our own examples in every format, and real logs where a directory of them is given."""
+"""Whole inputs to start from: our own examples in every format, and real logs if a directory of them is given."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from stepwatch.sources import kind_of
 from tools.formats_page import example_of
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST = 5_000_000  # bytes: what is larger is no input of a campaign
+LARGEST = 5_000_000  # bytes; larger files are not used
 _BEGAN_S = 1_700_000_000.0
 
 
 @cache
 def own_logs() -> tuple[bytes, ...]:
-    """Of every format its example, grown to some dozen lines, and the logs of the planted runs."""
+    """The example of every format, grown to a few dozen lines, and the logs of planted runs."""
     logs = [path.read_bytes() for path in sorted((ROOT / "examples").glob("*.log"))]
     logs += [a_log(random_truth(np.random.default_rng(seed))).encode()[:60_000] for seed in range(6)]
     for name in FORMATS:
@@ -42,7 +42,7 @@ def own_logs() -> tuple[bytes, ...]:
 
 
 def _own_binaries() -> Iterator[bytes]:
-    """An event file, a notebook and a file of W&B."""
+    """An event file, a notebook and a W&B file."""
     from tests.unit.readers.formats.test_wandb_file import framed, history, printed, started
 
     yield event_files.start(_BEGAN_S) + b"".join(
@@ -68,7 +68,7 @@ def _own_binaries() -> Iterator[bytes]:
 
 
 class Material(NamedTuple):
-    """Of one campaign."""
+    """The material of one campaign."""
 
     own: tuple[bytes, ...]
     real: tuple[bytes, ...]
@@ -76,7 +76,7 @@ class Material(NamedTuple):
     samples: tuple[bytes, ...]
     calibration: str
     record: bytes
-    """Whose clock is that of our samples."""
+    """A record whose clock is that of our samples."""
 
     def log(self, random: Random) -> bytes:
         return random.choice(self.real if self.real and random.random() < 0.75 else self.own)
@@ -88,7 +88,7 @@ class Material(NamedTuple):
 
 @cache
 def material(corpus: str | None) -> Material:
-    """All files of a directory, by name, so that a seed means the same everywhere, and our own."""
+    """Our own inputs, and all files of a directory sorted by name, so that a seed means the same everywhere."""
     files = sorted(path for path in Path(corpus).rglob("*") if path.is_file()) if corpus else []
     files = [path for path in files if path.stat().st_size <= LARGEST and path.suffix not in (".tsv", ".md")]
     real = tuple(path.read_bytes() for path in files)
@@ -104,13 +104,13 @@ def material(corpus: str | None) -> Material:
 
 
 def is_binary(data: bytes) -> bool:
-    """Or a notebook, whose lines mean nothing outside of it."""
+    """Whether it is a binary file, or a notebook, whose lines mean nothing outside of it."""
     notebook = data.lstrip()[:1] == b"{" and b'"cells"' in data and b'"nbformat"' in data
     return notebook or kind_of(data) in ("events", "wandb")
 
 
 def _own_samples() -> Iterator[bytes]:
-    """Of every kind of file that is read; ours beside the record, second by second."""
+    """One of every kind of sample file that is read; ours goes with the record, second by second."""
     from tests.unit.sources import test_sample_files as forms
 
     began = int(recorded.STARTED)

@@ -1,4 +1,4 @@
-"""Damage to an input, by structure and by byte, from a generator of random numbers alone."""
+"""Damages an input by structure and by byte, using nothing but a random number generator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORDS = (
     b"=",
     "é".encode(),
 )
-_SIZES = (  # bytes, and the share of the inputs that have no more: most faults show in a few lines
+_SIZES = (  # bytes, and the share of inputs up to that size: most faults show in a few lines
     (2_000, 0.85),
     (28_000, 0.14),  # the median of the real logs
     (400_000, 0.0095),
@@ -43,7 +43,7 @@ _SMALLEST = 200
 
 
 def excerpt(data: bytes, random: Random) -> bytes:
-    """The beginning, and a stretch further on, as people paste them: long logs take long, and show little more."""
+    """The beginning and a later stretch, as people paste them: long logs take long, and show little more."""
     largest = random.choices([size for size, _ in _SIZES], [share for _, share in _SIZES])[0]
     size = int(_SMALLEST * (largest / _SMALLEST) ** random.random())
     if len(data) <= size:
@@ -116,7 +116,7 @@ def _other_number(data: bytes, others: Sequence[bytes], random: Random) -> bytes
 
 
 def _column_of_numbers(data: bytes, others: Sequence[bytes], random: Random) -> bytes:
-    """The same place in every line: what a trainer that is broken prints throughout."""
+    """Changes the same place in every line, as a broken trainer prints it throughout."""
     place, new, keep = random.randrange(8), random.choice(NUMBERS), random.random() * random.choice((0, 1))
     lines = data.split(b"\n")
     for row, line in enumerate(lines):
@@ -128,7 +128,7 @@ def _column_of_numbers(data: bytes, others: Sequence[bytes], random: Random) -> 
 
 
 def _changed(number: bytes, random: Random) -> bytes:
-    """Impossible, or at least unusual: what is refused at the door tells nothing of the rooms behind it."""
+    """Impossible or at least unusual: an input that is refused at once tests nothing further."""
     how = random.randrange(8)
     if how >= 6:
         return b"%g" % 10 ** random.uniform(-9, 12)
@@ -167,7 +167,7 @@ def _other_encoding(data: bytes, others: Sequence[bytes], random: Random) -> byt
 
 
 def same_length(data: bytes, random: Random) -> bytes:
-    """Another number in the place of one, where lengths are written down too."""
+    """Replaces a number by one of the same length, for data that also contains lengths."""
     found = [match.span() for match in _NUMBER.finditer(data)]
     if found:
         begin, end = random.choice(found)

@@ -1,4 +1,4 @@
-"""One input through every command and presenter, and the laws of every answer."""
+"""Puts one input through every command and presenter, and checks the laws of every answer."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from tools.fuzz.binaries import damaged
 from tools.fuzz.mutations import excerpt, mutated, mutated_text
 
 LIMIT = 64_000_000
-PAGES = 0.01  # of the answers: a whole page is its body, a hundred times as long by the engine of the charts
-DEEPEST, MOST_ALIKE = 9, 200  # below an answer, and in one list of it: the law is the same for all of a kind
-# What may be below zero: a difference, or what a change costs instead of saving it.
+PAGES = 0.01  # share of the answers: a whole page is its body, and a hundred times longer because of the chart engine
+DEEPEST, MOST_ALIKE = 9, 200  # below an answer, and in one of its lists: the law is the same for all elements
+# What may be negative: a difference, or what a change costs instead of saving.
 SIGNED = frozenset(
     {"saves_s", "saving_s", "difference", "share", "change", "text", "loss", "gain", "saves", "reported_mfu"}
 )
@@ -45,7 +45,7 @@ SIGNED = frozenset(
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked: a question and its inputs. Made from a seed and a number alone."""
+    """What is asked: a question and its inputs. Determined by a seed and a number alone."""
 
     question: str
     data: bytes = b""
@@ -97,7 +97,7 @@ def case_of(seed: int, number: int, corpus: str | None) -> Case:
 
 
 def _options(question: str, random: Random) -> dict[str, Any]:
-    """Most of them as people give them, and one or two that are damaged: what is refused first hides the rest."""
+    """Mostly as people give them, with one or two that are damaged: what is refused first hides the rest."""
 
     def text(whole: str, share: float = 0.15) -> str:
         return mutated_text(whole, random) if random.random() < share else whole
@@ -122,7 +122,7 @@ def _options(question: str, random: Random) -> dict[str, Any]:
 
 
 def _other_machine(calibration: str, random: Random) -> str:
-    """Measured figures of a much faster or slower one, as the door lets them in, or a damaged file."""
+    """Figures as of a much faster or slower machine, within the accepted range, or a damaged file."""
     if random.random() < 0.3:
         return mutated_text(calibration, random)
     found = json.loads(calibration)
@@ -136,7 +136,7 @@ def _other_machine(calibration: str, random: Random) -> str:
 
 
 def _extreme(assigned: str, random: Random) -> str:
-    """The same setting with any value that the door lets in, small ones as often as large ones."""
+    """The same setting with any accepted value, small ones as often as large ones."""
     name = assigned.partition("=")[0]
     limits = bounds.SETTINGS.get(name)
     if limits is None:
@@ -149,11 +149,11 @@ def _extreme(assigned: str, random: Random) -> str:
 
 
 class BrokenLaw(AssertionError):
-    """An answer that cannot be."""
+    """An answer that is impossible."""
 
 
 def put_to_the_test(case: Case) -> None:
-    """Raises whatever is not an error of the project's own, or BrokenLaw."""
+    """Raises BrokenLaw, and any error that is not one of the project's own."""
     with contextlib.suppress(StepwatchError):
         answer = _answer(case)
         if answer is not None:
@@ -189,14 +189,14 @@ def _answer(case: Case) -> Any:
         log = None if options.pop("no_log", False) else pasted(case.data, "a.log", limit=LIMIT)
         return advise(AdviseRequest(log=log, **options))
     source = pasted(case.data, "a.log", limit=LIMIT)
-    if case.seed % 4 == 0:  # as where a log or a config may be given
+    if case.seed % 4 == 0:  # as if either a log or a config may be given
         is_log(source)
     return explain(ExplainRequest(logs=(source,), **options))
 
 
 @cache
 def _directory() -> str:
-    """For the files of this process; gone with it."""
+    """For the files of this process; removed when it ends."""
     directory = tempfile.mkdtemp(prefix="fuzz-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
@@ -212,7 +212,7 @@ def _written(name: str, data: bytes) -> str:
 
 @contextlib.contextmanager
 def _own_settings() -> Iterator[None]:
-    """As they were written for a case, not those of whoever runs it."""
+    """Uses the settings written for a case, not those of whoever runs it."""
     before = os.environ.get("XDG_CONFIG_HOME")
     os.environ["XDG_CONFIG_HOME"] = _directory()
     try:
@@ -224,7 +224,7 @@ def _own_settings() -> Iterator[None]:
 
 
 def _watched(case: Case) -> Any:
-    """Piece by piece, with a look now and then, as `stepwatch watch` does."""
+    """Feeds the log piece by piece, with a look now and then, as `stepwatch watch` does."""
     random, lines, known = Random(case.seed), LineSplitter(), Known()
     live = Live("a.log", known.analyse, stopwatch=lambda: 0.0)
     now, place = 1_700_000_000.0, 0
@@ -260,7 +260,7 @@ def _shown(live: Live, now: float, random: Random) -> None:
 
 
 def _present(answer: Any, case: Case) -> None:
-    """In one of the forms; the page of a file, with its pictures, only now and then."""
+    """Presents the answer in one form; a page as a file, with its pictures, only now and then."""
     random = Random(case.seed + 1)
     language = random.choice(LANGUAGES)
     view = View(full=random.random() < 0.3, why=random.random() < 0.3, with_lines=random.random() < 0.3, colour=False)
@@ -283,7 +283,7 @@ def _no_number(word: str) -> float:
 
 
 def check(value: Any, name: str = "", depth: int = 0) -> None:
-    """Every interval below an answer; and of every analysis that its parts sum up and nothing is below zero."""
+    """Checks every interval in an answer, and for every analysis that its parts add up and none is negative."""
     names = _fields(type(value))
     if names is None or depth == DEEPEST:
         return
@@ -308,7 +308,7 @@ def check(value: Any, name: str = "", depth: int = 0) -> None:
 
 @cache
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """What is in a value of that type: named, or else in order; None where nothing is that could be checked."""
+    """The fields of that type by name; () for a sequence; None if it contains nothing to check."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
     return () if issubclass(kind, (tuple, list, dict)) else None

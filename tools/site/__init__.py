@@ -1,6 +1,6 @@
 """The site: `python -m tools.site FOLDER`. The page with Python in the browser, the documentation, examples, answers.
 
-All links are relative, so that the folder can be published anywhere; nothing in it asks another host for anything.
+All links are relative, so that the folder can be published anywhere; nothing in it contacts another host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLICY = (
 
 
 def build(place: Path, *, documentation: bool = True) -> None:
-    """Without the documentation it is made much faster, for tests of the page."""
+    """Builds the site; without the documentation it is much faster, for tests of the page."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     if documentation:

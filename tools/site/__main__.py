@@ -1,4 +1,4 @@
-"""`python -m tools.site FOLDER`: makes the site and checks its links."""
+"""`python -m tools.site FOLDER`: builds the site and checks its links."""
 
 from __future__ import annotations
 

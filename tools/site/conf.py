@@ -1,4 +1,4 @@
-"""How Sphinx makes the documentation of the site; everything in it comes from the site itself."""
+"""How Sphinx builds the documentation of the site; everything in it comes from the site itself."""
 
 from stepwatch import __version__
 

@@ -1,4 +1,4 @@
-"""What is wrong with the links of a folder of pages: dead ones, absolute ones, and anything loaded from elsewhere."""
+"""Finds faulty links in a folder of pages: dead ones, absolute ones, and anything loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def _faults(place: Path, path: Path, pages: dict[Path, _Page]) -> Iterator[str]:
             yield f"dead link: {link}"
         else:
             place_in_it = unquote(address.fragment)
-            question = "?" in place_in_it  # to the page
+            question = "?" in place_in_it  # a query for the page
             if target in pages and not question and place_in_it not in pages[target].anchors | {"", "top"}:
                 yield f"no such place: {link}"

@@ -1,4 +1,4 @@
-"""The Markdown of docs/ as a site, by Sphinx: with navigation, search, light and dark."""
+"""The Markdown of docs/ as a site, built by Sphinx: with navigation, search, light and dark mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROW = re.compile(r"^\| \[[\w-]+\]\(([\w-]+)\.md\)", re.MULTILINE)
 
 
 def write(place: Path) -> None:
-    """Where each page has the address of its file in the repository, with .html."""
+    """Each page has the path of its file in the repository, with .html."""
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary).resolve()
         for name in ("docs", "examples"):

@@ -1,4 +1,4 @@
-// Keeps the page for when there is no network. FILES and VERSION stand above, written by tools/site.
+// Keeps the page for use without a network. FILES and VERSION are put in front of this by tools/site.
 
 const NAME = `stepwatch-${VERSION}`;
 
@@ -21,7 +21,7 @@ addEventListener("activate", (event) => {
   );
 });
 
-// What the page consists of belongs together and comes from here; everything else from the network while there is one.
+// The files of the page belong together and come from the cache; everything else comes from the network if possible.
 addEventListener("fetch", (event) => {
   const { request } = event;
   if (request.method === "GET" && new URL(request.url).origin === location.origin) event.respondWith(respond(request));

@@ -19,7 +19,7 @@ from stepwatch.report import AdviceReport, PlanReport, Report
 from stepwatch.web.page_text import words
 from tools import ROOT
 
-# The logs of examples/ with the cards that they are of.
+# The logs of examples/ with the cards that they ran on.
 EXAMPLES = {
     "nanogpt-4070.log": "4070",
     "gpt2-124m-4070.log": "4070",
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """An answer that stands by itself: the word for its question, and the card where it is about one."""
+    """An answer that stands by itself: the word for its question, and the card if it is about one."""
 
     word: str
     name: str

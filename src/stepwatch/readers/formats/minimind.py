@@ -1,9 +1,9 @@
 """minimind: a countdown in whole minutes, from which the time since the epoch began follows.
 
-`epoch_time` is what is left of the epoch: the mean of its steps so far by those to come, in minutes, rounded down.
-Each line so bounds the time since the epoch began, and that time only grows: a line whose minutes have just fallen, or
-are about to, bounds the others too. Saves are in the mean; nothing else is shown. A fork draws a bar of each epoch as
-well, into a stream that may be written at another time: its seconds are the clock.
+`epoch_time` is the time left in the epoch: the mean of its steps so far times those to come, in minutes, rounded down.
+So each line bounds the time since the epoch began, which only grows: a line whose minutes have just fallen, or are
+about to, bounds the others too. Saves are in the mean; nothing else is shown. A fork also draws a bar for each epoch,
+into a stream that may be written at another time: its seconds are used as the clock.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class _Minimind(LineFormat):
             times = lap_times(Laps(epochs.done, elapsed, doubts, epochs.begins, epochs.done[epochs.begins]))
         usual = median(epochs.covers.astype(np.float64))
         for row in epochs.begins[epochs.process].tolist():
-            if epochs.done[row] <= usual + 1:  # counted from 0, the first line has a step more than the others
+            if epochs.done[row] <= usual + 1:  # counted from 0, the first line has one step more than the others
                 records.events.append(Fact(int(epochs.line[row]), "first_covers", int(epochs.done[row])))
         add_epochs(epochs, times, np.broadcast_to(np.nan, len(left)), loss, stamps, [], records)
 
 
 def _by_bars(epochs: Epochs, bars: np.ndarray) -> Floats | None:
-    """Seconds since the epoch began at each row, where each epoch has a bar of its own."""
+    """Seconds since the epoch began at each row; None unless each epoch has a bar."""
     bars = bars[np.isin(bars[:, 2], epochs.total)]
     begins = np.flatnonzero(np.diff(bars[:, 1], prepend=np.inf) < 0)
     if not len(bars) or len(begins) != len(epochs.begins):
@@ -116,9 +116,9 @@ def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
 
 
 def _straightest(done: Ints, low: Floats, high: Floats) -> Floats:
-    """The way from 0 between the bounds with the fewest bends: a string that is pulled tight."""
+    """The path from 0 between the bounds with the fewest bends, like a string that is pulled tight."""
     bends: list[_Point] = [(0.0, 0.0)]
-    below: deque[_Point] = deque()  # the bounds that the string may come to touch, each from the last bend on
+    below: deque[_Point] = deque()  # the bounds that the string may touch after its last bend
     above: deque[_Point] = deque()
     for place, least, most in zip(done.tolist(), low.tolist(), high.tolist(), strict=True):
         _pull(bends, below, above, (place, least), 1.0)
@@ -133,7 +133,7 @@ def _straightest(done: Ints, low: Floats, high: Floats) -> Floats:
 
 
 def _pull(bends: list[_Point], side: deque[_Point], other: deque[_Point], bound: _Point, sign: float) -> None:
-    """Adds a bound to its side; where it lies beyond the other side, the string bends there."""
+    """Adds a bound to its side; if it is beyond the other side, the string bends there."""
     while side:
         begin = side[-2] if len(side) > 1 else bends[-1]
         if sign * _slope(begin, bound) < sign * _slope(begin, side[-1]):

@@ -1,6 +1,6 @@
 """MLflow's files of metrics, mlruns/…/metrics/<name>: a line for each value, `unix_ms value step`.
 
-Of a run's directory all of them are one text, each line with the name of its metric behind it, and parameters before.
+All files in the directory of a run are one text: parameters first, then lines that end with the name of their metric.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stepwatch.run import Floats, Ints, Timing
 
 # A time in milliseconds has 13 digits from 2001 to 2286.
 _VALUE = Pattern(rb"(?m)^(?P<ms>\d{13}) (?P<value>[-+\w.]{1,40}) (?P<step>\d{1,12})(?: (?P<name>\S{1,250}))?\s*$")
-_STARTS = Pattern(rb"\n\d{13} ")  # found much quicker than by the beginnings of lines
+_STARTS = Pattern(rb"\n\d{13} ")  # found much faster than the beginnings of lines
 _PARAMETER = Pattern(rb"(?m)^param (?P<name>\S{1,250}) (?P<value>[^\n]{0,250})$")
 
 
@@ -34,7 +34,7 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """Values go into the track of their name; parameters are kept."""
+    """Adds values to the track of their name, and keeps parameters."""
     if not records.kept:
         records.kept = [{}]
     (config,) = records.kept
@@ -57,7 +57,7 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def _by_step(track: Track) -> Track:
-    """What was logged at one moment by its step, and what was logged twice once: as it was at last."""
+    """Sorts values of one moment by step; of values that were logged twice, keeps the last."""
     step, wall, value = track
     pairs = step[:-1], step[1:], wall[:-1], wall[1:]  # there may be millions
     if len(rows_where(lambda before, after, since, at: (at <= since) & (after < before), *pairs)):
@@ -68,7 +68,7 @@ def _by_step(track: Track) -> Track:
 
 
 def _history(tracks: Tracks) -> History:
-    """A row for each step and moment at which anything was logged."""
+    """One row for each step and moment at which anything was logged."""
     grids: list[tuple[Floats, Ints]] = []
     places: dict[tuple[float, ...], int] = {}
     used: dict[str, int] = {}
@@ -86,9 +86,9 @@ def _history(tracks: Tracks) -> History:
 
 
 def _put_together(grids: list[tuple[Floats, Ints]]) -> tuple[Floats, Ints, list[Ints]]:
-    """The moments and steps of all rows by time, and which of them those of each grid are."""
+    """The moments and steps of all rows by time, and the rows that belong to each grid."""
     wall, step = max(grids, key=lambda grid: len(grid[0]))
-    if _rises(wall, step):  # most others are logged with some of these, and there may be too many to sort
+    if _rises(wall, step):  # most others are logged at some of these moments, and there may be too many to sort
         places = [place for grid in grids if (place := _places(wall, step, *grid)) is not None]
         if len(places) == len(grids):
             return wall, step, places
@@ -118,7 +118,7 @@ def _rises(wall: Floats, step: Ints) -> bool:
 
 
 def _places(wall: Floats, step: Ints, moments: Floats, steps: Ints) -> Ints | None:
-    """Where these stand among others; None where not all of them do."""
+    """The places of these moments and steps among all; None if any is missing."""
     places: Ints = np.empty(len(steps), np.int32)
     for part in pieces(len(steps)):
         at = np.minimum(np.searchsorted(wall, moments[part]), len(wall) - 1)
@@ -129,7 +129,7 @@ def _places(wall: Floats, step: Ints, moments: Floats, steps: Ints) -> Ints | No
 
 
 def _values(text: bytes) -> Scalars:
-    """All lines at once, those with an odd value one by one."""
+    """Reads all lines at once, and those with an odd value one by one."""
     known: dict[bytes, int] = {}
     block = Block.of(text)
     lines = block.filled
@@ -159,10 +159,10 @@ def _values(text: bytes) -> Scalars:
         if found is not None:
             step[row], place[row] = int(found["step"]), known.setdefault(found["name"] or b"", len(known))
             plain[row] = True
-    # No name has a space in it, or more than 250 letters.
+    # No name contains a space, or more than 250 letters.
     whole = np.array([len(name) <= 250 and len(name.split()) <= 1 for name in known], bool)
     plain[plain] &= whole[place[plain]]
-    # Of one file alone the name is not known.
+    # A single file does not show the name.
     names = [(name or b"loss").decode("utf-8", "replace") for name in known]
     return Scalars(names, place[plain], step[plain].astype(np.int64), ms[plain] / 1e3, value[plain])
 

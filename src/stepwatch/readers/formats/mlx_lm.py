@@ -1,8 +1,8 @@
-"""MLX-LM and the lora.py of mlx-examples before it.
+"""MLX-LM, and the older lora.py of mlx-examples.
 
-A line shows the mean over the steps since the last one, each waited for; validation and the saving of adapters are
-outside, and what validation took is printed. Since June 2026 a table stands in place of the lines, with tokens per
-second and the tokens so far: their quotient is the time.
+A line shows the mean over the steps since the last one, each of which was waited for. Validation and the saving of
+adapters are not included; the time of validation is printed. Since June 2026 a table replaces the lines, with tokens
+per second and the tokens so far: the time is their quotient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TABLE = "rows of the table"
 
 
 class _Mlx(LineFormat):
-    """The lines, and the table in their place."""
+    """The lines, and the table that replaced them."""
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
         if "tokens" in found:
@@ -31,7 +31,7 @@ class _Mlx(LineFormat):
 
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
-        # The last line divides the usual number of steps by its time, also where it stands for fewer.
+        # The last line divides the usual number of steps by its time, even if it covers fewer.
         rows = records.iterations()
         gaps = np.diff(rows.number)
         usual = int(np.median(gaps[:-1])) if len(gaps) > 1 else 0
@@ -75,7 +75,7 @@ FORMAT = _Mlx(
         Line("{any}Loading pretrained model", header=True, sets={"pretrained": "Loading"}),
         Line("{any}Starting training..., iters: {max_iters}", header=True),
         Line("{any}batch \u00b7 iters  {batch_size} \u00b7 {max_iters}", header=True),
-        # Of a model of which only adapters are trained, the size shows neither the work nor what is saved.
+        # If only adapters are trained, the size of the model shows neither the work nor what is saved.
         Line("{any}Trainable parameters: <100;100.0;100.00;100.000>% ({n_params:amount}/"),
         Line("{any}Node 0 of {world_size}"),
     ),
@@ -83,10 +83,10 @@ FORMAT = _Mlx(
 
 
 def _add(records: Records) -> None:
-    """Rows of the table: the tokens of their steps by their tokens per second."""
+    """Adds the rows of the table, timed as the tokens of their steps divided by tokens per second."""
     line, number, loss, per_s, tokens = records.take_table(_TABLE, 5).T
     steps, spent = np.diff(number, prepend=np.nan), np.diff(tokens, prepend=np.nan)
-    # Printed to the hundred: a smaller number since the last row is too coarse to divide.
+    # Tokens are printed to the hundred: if few were added since the last row, dividing is too imprecise.
     follows = (steps > 0) & (spent >= 5000)
     steps, spent = np.where(follows, steps, number), np.where(follows, spent, tokens)
     known = (steps > 0) & (spent > 0) & (per_s > 0)

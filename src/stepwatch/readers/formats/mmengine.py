@@ -1,8 +1,8 @@
 """OpenMMLab's trainers (mmdetection, mmsegmentation, mmpretrain, …): the log of mmengine, and of mmcv before it.
 
-`time` is a whole iteration with the loading of its data. mmcv prints the mean since the line before, mmengine that of
-the last few iterations; what lies between two lines is seen by the clock in front of them. Validation, saves and the
-start of an epoch's loader are outside. An epoch's last iterations, where they do not fill an interval, have no line.
+`time` is a whole iteration including data loading. mmcv prints the mean since the previous line, mmengine that of the
+last few iterations; what happens between two lines shows in their clocks. Validation, saves and the start of an epoch's
+loader are not included. The last iterations of an epoch have no line if they do not fill an interval.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stepwatch.readers.text.shape import alike
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits
 
 _VALIDATED = Line(r"<Epoch;Iter>(val)  [\[{epoch:int}\]]\[{pad}[{int}/]{batches:int}\]", "time: {average_s:decimal}")
-_EVALUATED = Line(  # mmcv before 1.1: a line of training with results instead of a time
+_EVALUATED = Line(  # mmcv before 1.1: a training line with results instead of a time
     r"<Epoch;Iter>  [\[{epoch:int}\]]\[{int}/{int}\]  lr: {decimal}, {word}: {decimal}"
 )
 _SAVED = Line("Saving checkpoint at {count:int} <epochs;iterations>")
@@ -33,7 +33,7 @@ _BEGUN = (
     Line("workflow: {any}, max: {int} iters", header=True),
     Line("Checkpoints will be saved to ", header=True, sets={"saved": "."}),
 )
-_STARTS = (  # what stands behind it is of this start
+_STARTS = (  # what follows belongs to this start
     Line("System environment:", sets={OVER: "*"}), Line("Environment info:", sets={OVER: "*"}),
 )  # fmt: skip
 _LENGTHS = (Line("{any}max_epochs<=; = >{last_epoch:int}"), Line("{any}total_epochs<=; = >{last_epoch:int}"))
@@ -46,9 +46,9 @@ class _Rows(NamedTuple):
 
     line: Floats
     epoch: Floats
-    """Nan where the trainer counts iterations alone."""
+    """Nan if the trainer counts iterations only."""
     place: Floats
-    """Of the iteration in its epoch, or of all."""
+    """The iteration's place in its epoch, or in the whole training."""
     total: Floats
     time_s: Floats
     data_s: Floats
@@ -67,7 +67,7 @@ class _Mmengine(LineFormat):
         records.keep(_ROWS, lines, *(found.get(name, unknown) for name in names))
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        """Where epochs are short, there are as many validations and saves as lines of training."""
+        """Reads validations and saves together: if epochs are short, there are as many as lines of training."""
         for statement, lines, found in alike(block, left, (_VALIDATED, _SAVED)):
             unknown = np.full(len(lines), np.nan)
             epoch, took, stamp = (found.get(name, unknown) for name in ("epoch", "average_s", "stamp_s"))
@@ -116,7 +116,7 @@ class _Mmengine(LineFormat):
         starts = np.flatnonzero((np.diff(of, prepend=0) > 0) | (np.diff(number, prepend=np.inf) <= 0))
         closings: list[tuple[float, int]] = []
         for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(number)], strict=True):
-            # A line behind its last row shows that the epoch has ended.
+            # A line after its last row shows that the epoch has ended.
             last, over = end - 1, rows.line[end] if end < len(number) else np.inf
             ended = (events[:, 0] > rows.line[last]) & (events[:, 0] < over) & (events[:, 1] != 1)
             ended &= (events[:, 2] == rows.epoch[last]) & (rows.place[last] < rows.total[last])
@@ -128,7 +128,7 @@ class _Mmengine(LineFormat):
             if of[begin] == (of[begin - 1] if begin else 0):
                 records.events += [Fact(int(rows.line[begin]), "process", begin, header=True)] * (begin > 0)
                 continue
-            # The first line is about all since the start, which the clock shows.
+            # The first line covers everything since the start, which the clock shows.
             by_epoch = np.isfinite(rows.epoch[begin]) or end == begin + 1
             done = rows.place[begin] if by_epoch else min(number[begin], number[begin + 1] - number[begin])
             times[begin] = np.fmax(times[begin], (rows.stamp_s[begin] - begins[of[begin] - 1, 1]) / max(done, 1.0))
@@ -139,7 +139,7 @@ class _Mmengine(LineFormat):
             if 0 < planned < np.inf:
                 records.events.append(Fact(int(rows.line[place]), "max_iters", int(planned)))
         _add_events(records, rows, events)
-        # The last iteration of a process whose last epoch has ended, where no line is about it.
+        # The last iteration of a process whose last epoch has ended, if no line covers it.
         line, row = np.array(closings).reshape(-1, 2).T
         row = row.astype(np.int64)
         reached = rows.epoch[row].astype(np.float64) * rows.total[row]
@@ -155,14 +155,14 @@ class _Mmengine(LineFormat):
 
 
 def _add_events(records: Records, rows: _Rows, events: np.ndarray) -> None:
-    """Validations, which end with their last line, and saves, which begin with theirs."""
+    """Adds validations, which end with their last line, and saves, which begin with theirs."""
     before = np.searchsorted(rows.line, events[:, 0]) - 1
     row_of = before.tolist()
     number, total, time_s, stamps = (
         column[before].tolist() for column in (rows.number, rows.total, rows.time_s, rows.stamp_s)
     )
     stated = events.tolist()
-    saves = np.maximum.accumulate(np.where(events[:, 1] > 0, np.arange(len(events)), -1))  # the last so far
+    saves = np.maximum.accumulate(np.where(events[:, 1] > 0, np.arange(len(events)), -1))  # the last save so far
     ends = np.append((np.diff(before) != 0) | (np.diff(events[:, 1]) != 0), True)[: len(events)]
     last_save = saves.tolist()
     for event in np.flatnonzero(ends & (before >= 0)).tolist():

@@ -1,7 +1,7 @@
 """The .json log of mmengine and mmcv: the figures of their lines as objects, without a clock.
 
-mmengine writes the number of all iterations (`step`); mmcv that within the epoch, and the length of an epoch follows
-from the largest: where the epoch's last iterations do not fill an interval, they are missing.
+mmengine writes the number among all iterations (`step`), mmcv the number within the epoch. The largest of these is
+taken as the length of an epoch: if the epoch's last iterations do not fill an interval, they are missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROWS, _ENDS, _EVALUATED = "rows", "ends", "evaluated"
 
 
 def sniff(head: bytes) -> float:
-    """How many objects say that they are of training or validation, or have both times, as no other trainer writes."""
+    """How many objects are marked as validation, or have both times, as in no other trainer."""
     hits = 0
     for row in islice(_SNIFFED.finditer(head), MOST_SNIFFED):
         both = b'"time": ' in row[0] and b'"data_time": ' in row[0] and b'"iteration": ' not in row[0]
@@ -45,7 +45,7 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """Objects of training have few shapes, and are read together; odd ones one by one."""
+    """Training objects have few shapes, and are read together; odd ones are read one by one."""
     block = Block.of(text)
     whole = (block.octets[block.starts] == ord("{")) & (block.octets[block.ends - 1] == ord("}"))
     left = block.without(block.filled, block.holding(block.filled, _CONFIGS))
@@ -85,7 +85,7 @@ def finish(first_line: int, records: Records) -> None:
         return
     number = number[new]
     line, time, data, loss = (rows[new, place] for place in (0, 4, 5, 6))
-    del rows  # of a long log more than all columns
+    del rows  # for a long log, it takes more memory than all columns
     fell = np.flatnonzero(np.diff(number) <= 0) + 1
     records.events += [Fact(int(line[row]), "process", row, header=True) for row in fell.tolist()]
     for row, end in zip((0, *fell.tolist()), (*fell.tolist(), len(line)), strict=True):
@@ -106,7 +106,7 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def _numbers(epoch: Floats, place: Floats, step: Floats) -> tuple[Floats, float]:
-    """Of all iterations, and how many an epoch has; 0 where the file does not count by epochs."""
+    """The number of each row among all iterations, and the iterations per epoch; 0 if epochs are not counted."""
     if np.isfinite(step).all():
         return step, 0.0
     later = np.diff(epoch) > 0

@@ -1,8 +1,8 @@
-"""modded-nanogpt: a source listing at the top, and a clock of its own that is stopped for validation.
+"""modded-nanogpt: a source listing at the top, and a clock that is stopped for validation.
 
-Every line shows the whole time so far, so a step is the difference of two lines. Only validation waits for the card:
-where the lines of steps run ahead of it, their times are those of the step before, and are put back. The versions of
-2024 set the clock to zero after ten steps.
+Every line shows the whole time so far, so a step is the difference of two lines. Only validation waits for the card: if
+the lines of steps run ahead of it, they show the time of the previous step, and are corrected. The versions of 2024
+reset the clock after ten steps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 class Modded(LineFormat):
     def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
-        """A validation shows the last step and the clock when it began; the first of all begins a run."""
+        """A validation shows the last step and the clock when it began; one at step 0 begins a run."""
         if statement is not VALIDATION:
             return super().add_events(statement, lines, found, records)
         fits = (found["at"] <= LARGEST_KEPT) & (found["last"] <= LARGEST_KEPT)
@@ -41,7 +41,7 @@ class Modded(LineFormat):
         at, last = found["at"].astype(np.int64), found["last"].astype(np.int64)
         for row in np.flatnonzero(at == 0).tolist():
             records.events.append(Fact(line=int(line[row]), name="max_iters", value=int(last[row]), header=True))
-        records.keep(_PLANNED, line[at > 0], at[at > 0], last[at > 0])  # the same in most lines: see finish
+        records.keep(_PLANNED, line[at > 0], at[at > 0], last[at > 0])  # the same in most lines: see finish()
         stamps = {"stamp_s": found["stamp_s"]} if "stamp_s" in found else {}
         records.add_events(Evaluation, line, at=at, val_loss=found["val_loss"], **stamps)
         clock = found["time_ms"] / 1e3 if "time_ms" in found else found["time_s"]
@@ -50,11 +50,11 @@ class Modded(LineFormat):
         return fits
 
     def sniff(self, head: bytes) -> float:
-        """Some of its logs hold nothing but the lines of validation."""
+        """Counts validations if there is nothing else, as in some of its logs."""
         return super().sniff(head) or float(sum(map(VALIDATION.fits, lines_behind(head, VALIDATION.marks))))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
-        """The source listing shows tokens per step, how often it validates, and whether steps change their length."""
+        """Reads tokens per step, the validation interval and whether steps change their length from the listing."""
         super().parse(text, first_line, records)
         begin = text.find(b"class Hyperparameters")
         if begin < 0:
@@ -79,7 +79,7 @@ class Modded(LineFormat):
         new = np.flatnonzero((np.diff(at, prepend=0) <= 0) | (np.diff(last, prepend=-1) != 0)).tolist()
         records.events += [Fact(line=int(line[row]), name="max_iters", value=int(last[row])) for row in new]
         rows = records.iterations()
-        # The listing prints the same words; nor is an error that it handles one that happened.
+        # The listing contains the same words; and an error that it handles is not one that happened.
         source = {unread.line for unread in records.unread if "{" in unread.text}
         records.unread = [unread for unread in records.unread if unread.line not in source]
         records.unread_lines = [line for line in records.unread_lines if line not in source]
@@ -94,12 +94,12 @@ class Modded(LineFormat):
         if not timed:
             return
         del clocks
-        # The rows with times instead of clocks, each with the loss in its line.
+        # The rows with times instead of clocks, each with the loss of its line.
         lines, numbers, times = timed[0] if len(timed) == 1 else map(np.concatenate, zip(*timed, strict=True))
         loss, stamps = (at_lines(lines, known, column) for column in (losses, moments))
         records.add_rows(number=numbers, line=lines, time_s=times, loss=loss, stamp_s=stamps)
         for line, number, _ in timed:
-            if len(line) == 1 and number[0] > 1:  # nothing but the mean since the start
+            if len(line) == 1 and number[0] > 1:  # only the mean since the start
                 records.events.append(Fact(line=int(line[0]), name="mean_of_run", value=True))
 
 
@@ -107,7 +107,7 @@ class Modded(LineFormat):
 
 
 class _Clocks:
-    """What the clock showed, line by line; `waited` where the card had been waited for."""
+    """What the clock showed, line by line; `waited` is true if the card had been waited for."""
 
     def __init__(self, line: Ints, number: Ints, shown_s: Floats, waited: np.ndarray) -> None:
         self.line, self.number, self.shown_s, self.waited = line, number, shown_s, waited
@@ -131,12 +131,12 @@ class _Clocks:
 
 
 def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
-    """Line, number and time of each step or stretch of steps; one whose beginning is not known is left out.
+    """Line, number and time of each step or group of steps; one whose beginning is unknown is left out.
 
-    The clocks are overwritten: there may be millions.
+    Overwrites the clocks: there may be millions.
     """
-    # As if the clock had never been set to zero; it then begins with the step that the next line is about. A line of a
-    # step and one of validation may show the same moment a digit apart, and that is none.
+    # As if the clock had never been reset; after a reset it begins with the step of the next line. A step line and a
+    # validation line may show the same moment a digit apart, which is not a reset.
     shown, begun = clocks.shown_s, float(clocks.shown_s[0])
     anew = 1 + rows_where(lambda before, after: after < 0.5 * before, shown[:-1], shown[1:])
     since = shown[anew]
@@ -146,7 +146,7 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     shown[0] = 0.0
     np.cumsum(shown, out=shown)
     shown += begun
-    again = 1 + rows_where(np.equal, clocks.number[:-1], clocks.number[1:])  # they do not fall
+    again = 1 + rows_where(np.equal, clocks.number[:-1], clocks.number[1:])  # numbers do not fall
     first = np.delete(np.arange(len(shown)), again) if len(again) else slice(0, len(shown))
     number, line, printed = clocks.number[first], clocks.line[first], shown[first]
     # When the card had done the steps up to each number: as validation shows it, else by the lines of steps.
@@ -161,20 +161,21 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     steps_s = printed[at[after]] - printed[at[after] - 1]
     late = (done - printed[at])[after] / np.maximum(steps_s, 1e-9)
     late = late[number[at[after]] - number[at[after] - 1] == 1]
-    # A line of a step is printed before the card has done it, up to a whole step ahead.
+    # A step line is printed before the card has done the step, up to a whole step ahead.
     ahead = min(max(float(np.median(late)), 0.0), 1.0) if len(late) else 0.0
     ended = np.append(printed[1:], 2 * printed[-1] - printed[max(len(printed) - 2, 0)])
     ended -= printed
     ended *= ahead
     if ahead and number[0] == 0:
-        # It gets ahead with the first line that comes in less than half a step: those before it had waited.
+        # Lines run ahead from the first one that comes after less than half a step: the card was waited for before
+        # that.
         usual = float(np.median(np.diff(printed), overwrite_input=True)) if len(printed) > 1 else 0.0
         fast = np.flatnonzero(np.diff(printed[:10]) < 0.5 * usual)  # among the steps that were not counted in 2024
         ended[: int(fast[0]) + 1 if len(fast) else 0] = 0.0
     ended += printed
     ended[at] = done
     interval = int(number[1] - number[0]) if len(number) > 1 else int(number[0])
-    if 0 < number[0] == interval:  # the first of all; a single line shows nothing but the mean since the start
+    if 0 < number[0] == interval:  # the first of all; a single line only shows the mean since the start
         line, number, ended = np.append(line[:1], line), np.append(0, number), np.append(0.0, ended)
     _to_differences(ended)
     times = ended[1:]
@@ -183,7 +184,7 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
 
 
 def _to_differences(column: Floats) -> None:
-    """Each value but the first without the one before it, where it stands."""
+    """Replaces each value but the first by its difference from the previous one, in place."""
     for rows in reversed([*pieces(len(column) - 1)]):
         column[rows.start + 1 : rows.stop + 1] -= column[rows].copy()
 

@@ -1,8 +1,8 @@
-"""nanochat: base_train, mid_train and chat_sft, which often stand in one file, one after the other.
+"""nanochat: base_train, mid_train and chat_sft, which often follow each other in one file.
 
-The time of a step is taken between two waits for the card and holds all of its micro-steps, the optimizer and the
-loading of the next batch; evaluations, samples and checkpoints lie outside and no line shows what they took. The first
-chat_sft printed no times at all.
+The time of a step is measured between two waits for the card, and includes all of its micro-steps, the optimizer and
+the loading of the next batch. Evaluations, samples and checkpoints are not included, and no line shows how long they
+took. The first chat_sft printed no times at all.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ FORMAT = LineFormat(
 
 
 def _finish(first_line: int, records: Records) -> None:
-    """Without the events of a process after the last step: those of a stage that prints no times."""
+    """Drops evaluations and checkpoints of a process after the last step: it is a stage that prints no times."""
     FORMAT.finish(first_line, records)
     last = int(records.iterations().line.max(initial=-1))
     starts = (fact.line for fact in records.events if isinstance(fact, Fact) and fact.header and fact.line > last)

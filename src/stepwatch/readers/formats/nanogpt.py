@@ -1,10 +1,10 @@
-"""nanoGPT and its forks, llama2.c's train.py among them, which writes iterations as `10 | loss 9.1 | lr 5e-6 | 81.2ms`.
+"""nanoGPT and its forks, including llama2.c's train.py, which writes iterations as `10 | loss 9.1 | lr 5e-6 | 81.2ms`.
 
-The printed time spans the whole turn of the loop: evaluation and checkpoint of iteration k are in the
-time of the line `iter k`. It is taken before the device is waited for, and only of the logged iteration.
+The printed time spans one whole pass of the loop: evaluation and checkpoint of iteration k are in the time of the line
+`iter k`. It is taken before the device is waited for, and covers the logged iteration only.
 
 `stepwatch train` writes the same lines with the time of the step alone, and says so in its first line; evaluations,
-checkpoints and compilation have lines and times of their own.
+checkpoints and compilation have separate lines and times.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SAVED_NUMBER = re.compile(r"(?:ckpt|checkpoint|iter|step)[_\-]?(?P<at>\d{1,12})
 _TRAIN_LOSS = re.compile(rf"\btrain(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
 _VAL_LOSS = re.compile(rf"\b(?:val|test|valid|validation)(?:\s+loss)?:?\s+(?P<value>{_NUMBER})")
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>\S.*)")
-# What a terminal copy leaves of a line that it breaks: a beginning, a time without all of its mfu, half an evaluation.
+# What a terminal copy leaves of a line that it breaks: a beginning, a time with an incomplete mfu, half an evaluation.
 _BEGINNING = re.compile(r"(?<![\w*])(?:i|it|ite|iter(?:\s+\d{0,12})?|s|st|ste|step(?:\s+\d{0,12})?)\s*$")
 _MFU_TO_COME = re.compile(r"\s*(?:ms|s|sec|seconds?),?\s*(?:m|mf|mfu:?\s*-?[\d.]{0,12})?$")
 _MFU_COMPLETE = re.compile(r"\s*(?:ms|s|sec|seconds?),\s*mfu:?\s*-?\d{1,12}(?:\.\d{1,12})?\s*%")
@@ -70,7 +70,7 @@ _END_OF_WORD = re.compile(r"\b(?:iter|step|train|val|test|loss|time|mfu)$")
 _MOST_WRAPS = 3
 _MANY_LINES = 30  # fewer are read one by one in less time than it takes to find their shape
 
-# Header lines: what they say, under which name, and whether they mark the start of a process.
+# Header lines: the pattern, the name of the value, and whether they mark the start of a process.
 _HEADER = (
     (re.compile(r"tokens per iteration will be:?\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
     (re.compile(r"\[train\]\s+tokens/iter\s*=\s*(?P<value>[\d,]+)"), "tokens_per_iter", True),
@@ -85,7 +85,7 @@ _MARKS = (
     ("Initializing a new model from scratch", "scratch", True),
     ("Initializing from OpenAI GPT-2 weights", "pretrained", True),
     ("Resuming training from", "resume", True),
-    ("using slow attention", "slow_attention", False),  # behind a "WARNING: ", which goes with the prefix
+    ("using slow attention", "slow_attention", False),  # after a "WARNING: ", which is part of the prefix
     ("[train] compiling model", "compiling", False),
     ("compiling the model", "compiling", False),
 )
@@ -93,7 +93,7 @@ _DISTRIBUTED = re.compile(
     r"torch[./]distributed[./]run|omp_num_threads environment variable for each process|\btorchrun\b|nproc_per_node"
     r"|\[rank[1-9]\d*\]|deepspeed"
 )
-# Lines of `stepwatch train` beside nanoGPT's.
+# Lines of `stepwatch train` in addition to nanoGPT's.
 _OWN_START = re.compile(
     r"stepwatch \S{1,40} trains; times are of the step alone(?P<mean>, the mean since the line before)?;"
 )
@@ -126,7 +126,7 @@ _TRACES = (
 
 
 def sniff(head: bytes) -> float:
-    """How many iteration lines with nanoGPT's grammar; below 1 where there are only traces of it."""
+    """How many iteration lines have nanoGPT's grammar; below 1 if there are only traces of it."""
     begins = [found.start() for found in islice(_NUMBERED.finditer(head), MOST_SNIFFED)]
     lines = [head[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode("utf-8", "replace") for begin in begins]
     hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
@@ -136,7 +136,7 @@ def sniff(head: bytes) -> float:
 
 
 def _seconds(found: Found, line: str) -> float | None:
-    """The time that an iteration line shows; None where it shows none that can be, or only that since the start."""
+    """The time that an iteration line shows; None if it shows no possible time, or only the time since the start."""
     values = found.values()
     name = next((name for name in _UNITS if name in values), None)
     if name is None or values["number"] > LARGEST_KEPT:
@@ -148,11 +148,11 @@ def _seconds(found: Found, line: str) -> float | None:
 
 _TOTAL = re.compile(r"\btotal time:?\s*$")
 _TIMES = ("time_ms", "time_s")
-_UNITS = {"time_ms": 1e3, "time_s": 1.0, "average_ms": 1e3}  # in a second
+_UNITS = {"time_ms": 1e3, "time_s": 1.0, "average_ms": 1e3}  # per second
 
 
 def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool = True) -> None:
-    """Reads one block of whole lines into the records: many of one shape together, the others one by one."""
+    """Reads one block of whole lines into the records: many lines of one shape together, the others one by one."""
     if records.held:
         first_line -= records.held.count(b"\n")
         text, records.held = records.held + text, b""
@@ -163,7 +163,7 @@ def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool 
     else:
         left, line_of, count = _read_together(text, first_line, records)
     joined_until = -1
-    strange: dict[bytes, list[Event]] = {}  # lines of other programs, and what they show, with other digits too
+    strange: dict[bytes, list[Event]] = {}  # lines of other programs, whatever their digits, and what they show
     for index in left:
         if index <= joined_until or not (letters := line_of(index)):
             continue
@@ -189,17 +189,17 @@ def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool 
 
 
 def finish(first_line: int, records: Records) -> None:
-    """Reads what was held back for want of the lines that follow; `first_line` is the number of lines in all."""
+    """Reads what was held back because the next lines were missing; `first_line` is the total number of lines."""
     if records.held:
         parse(b"", first_line - (not records.held.endswith(b"\n")), records, more_follows=False)
 
 
 def _read_together(text: bytes, first_line: int, records: Records) -> tuple[list[int], Callable[[int], bytes], int]:
-    """Reads the lines of which there are many of one shape, by columns; the others are left.
+    """Reads the lines that share a shape with many others, as columns.
 
-    With what gives any line by its place, and how many there are.
+    Returns the lines that are left, a function that returns any line by its index, and the number of lines.
     """
-    from stepwatch.readers.text.block import Block  # short logs need none
+    from stepwatch.readers.text.block import Block  # not needed for short logs
     from stepwatch.readers.text.shape import alike
 
     block = Block.of(text)
@@ -224,13 +224,13 @@ def _read_together(text: bytes, first_line: int, records: Records) -> tuple[list
 
 
 def _text(line: bytes) -> str:
-    """A line; of one too long to be a log's own both ends: noise without an end may stand before an iteration."""
+    """A line as text; of one too long for a log, only both ends: endless noise may precede an iteration."""
     half = LONGEST_LINE // 2
     return (line if len(line) <= LONGEST_LINE else line[:half] + b"\n" + line[-half:]).decode("utf-8", "replace")
 
 
 def _is_whole(block: Block, lines: Ints) -> np.ndarray:
-    """Whether the rest of these lines, which are of one shape, cannot stand on the next."""
+    """Whether the rest of these lines, which have one shape, cannot be on the next line."""
     first = block.line(int(lines[0])).decode("utf-8", "replace")
     found = _ITERATION.find(first)
     if found is not None and _seconds(found, first) is None:
@@ -243,7 +243,7 @@ def _is_whole(block: Block, lines: Ints) -> np.ndarray:
 
 
 def _plain(block: Block, lines: Ints, found: dict[str, Floats]) -> Mask:
-    """Which of the lines are whole, as a line of nanoGPT's own follows, and name no file with a number."""
+    """Which of the lines are whole, because another line of nanoGPT's follows, and name no file with a number."""
     from stepwatch.readers.text.clocks import Prefix
 
     following = np.minimum(lines + 1, len(block.starts) - 1)
@@ -269,7 +269,7 @@ def _add_rows(records: Records, lines: Ints, time: Floats, found: dict[str, Floa
 
 
 def _is_broken(line: str) -> bool:
-    """Whether the rest of this line may stand on the next."""
+    """Whether the rest of this line may be on the next."""
     found = _ITERATION.find(line)
     if found is None:
         return bool(_BEGINNING.search(line[-24:]) or _HALF_EVALUATION.search(line[-100:]))
@@ -278,7 +278,7 @@ def _is_broken(line: str) -> bool:
 
 
 def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
-    """A terminal copy breaks long lines: the whole line, how many were joined to it, and whether that is certain."""
+    """Rejoins a line that a terminal copy broke: the line, how many were joined to it, and whether that is certain."""
     best, whole = (line, 0), line
     begun = _ITERATION.find(line)
     timed = begun is not None and any(name in begun.texts for name in _TIMES)
@@ -288,7 +288,7 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
         if _OWN_TIME.match(more) or _SAVING.search(more) or _EVALUATION.search(more):
             return *best, True
         whole += " " + more if _END_OF_WORD.search(whole[-8:]) else more
-        # Complete is a line that nanoGPT prints: an iteration with its time, or an evaluation.
+        # A line is complete if nanoGPT prints it like this: an iteration with its time, or an evaluation.
         found = _ITERATION.find(whole)
         if found is None:
             complete = bool(_WHOLE_EVALUATION.search(whole[-200:]))
@@ -305,7 +305,7 @@ def _rejoined(line: str, following: list[str]) -> tuple[str, int, bool]:
 
 
 def _parse_line(line: str, number: int, records: Records) -> bool:
-    """Reads one line; False where nothing is known of it."""
+    """Reads one line; False if nothing about it is known."""
     rest, prefix = strip_prefix(line)
     for statement in (_ITERATION, _BARE_ITERATION):
         found = statement.find(rest)
@@ -314,7 +314,7 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
             continue
         values = found.values()
         if "loss" in values and not math.isfinite(values["loss"]):
-            values["loss"] = math.inf  # nan is what was not printed
+            values["loss"] = math.inf  # nan means not printed
         ahead = rest[: found.begin]
         if (prefix or ahead) and (stamp := stamp_of(prefix, ahead)) is not None:
             values["stamp_s"] = stamp
@@ -331,7 +331,7 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
         return True
     if _read_assignment(rest, number, records) or rest.startswith("#"):
         return True
-    # Facts that stand in other programs' lines: the launcher, the card, work done only when logging.
+    # Facts in the lines of other programs: the launcher, the card, work done only when logging.
     if _DISTRIBUTED.search(line[:500].lower()):
         records.events.append(Fact(line=number, name="distributed", value=True))
     if CARD.search(line[:300]):
@@ -342,7 +342,7 @@ def _parse_line(line: str, number: int, records: Records) -> bool:
 
 
 def _read_event(rest: str, prefix: str, number: int, records: Records) -> bool:
-    """An evaluation, or a checkpoint."""
+    """Reads an evaluation or a checkpoint."""
     stamp_s = stamp_of(prefix) if prefix else None
     saving = _SAVING.match(rest)
     if saving:
@@ -384,7 +384,7 @@ def _read_header(rest: str, number: int, records: Records) -> bool:
 
 
 def _read_own(rest: str, number: int, records: Records) -> bool:
-    """What `stepwatch train` says beside nanoGPT's lines."""
+    """Reads what `stepwatch train` prints in addition to nanoGPT's lines."""
     found = _OWN_TIME.match(rest)
     if found:
         seconds = float(found["value"]) / 1e3
@@ -415,7 +415,7 @@ def _read_own(rest: str, number: int, records: Records) -> bool:
 
 
 def _read_assignment(rest: str, number: int, records: Records) -> bool:
-    """`eval_interval = 500  # why`, as the config dump and `Overriding:` lines have it."""
+    """Reads `eval_interval = 500  # why`, as in the config dump and in `Overriding:` lines."""
     override = rest.startswith("Overriding: ")
     found = _ASSIGNMENT.match(rest[12:] if override else rest)
     if not found or len(rest) > 500:

@@ -1,6 +1,6 @@
-"""nanoswe, a descendant of nanochat with lines of its own, each with a clock.
+"""nanoswe, a descendant of nanochat with different lines, each with a clock.
 
-The clock in front of every line shows what lies between two steps: checkpoints, evaluations, a cluster that waits.
+The clock in front of every line shows what happens between two steps: checkpoints, evaluations, a cluster that waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OLMo and OLMo-core: a block of metrics for each logged step, with the clock of the logger.
 
-The block has batches per second, a mean over a window; the clock is the exact one. Evaluations and saves say when they
-begin, and are taken out.
+The block has batches per second, a mean over a window; the clock is exact. Evaluations and saves are logged when they
+begin, and are subtracted.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class _Olmo(LineFormat):
             return
         rates = losses(rows[:, 0], records.take_table(_RATES, 2))
         rows[:, 3] = losses(rows[:, 0], records.take_table(_LOSS, 2))
-        if np.isnan(rows[:, 2]).all():  # without a clock: as the window has it
+        if np.isnan(rows[:, 2]).all():  # without a clock: use the mean over the window
             known = rates > 0
             columns = rows[known, 0].astype(np.int64), rows[known, 1].astype(np.int64)
             records.add_rows(line=columns[0], number=columns[1], time_s=1 / rates[known], loss=rows[known, 3])
             return
         records.tables[ROWS] = [tuple(rows.T)]
-        # A save lasts until it says so, an evaluation until its figures are printed under the same step again.
+        # A save lasts until its end is logged, an evaluation until its figures are printed under the same step again.
         pauses = records.take_table(_PAUSES, 3)
         places = np.searchsorted(rows[:, 0], pauses[:, 0]) - 1
         ends = pauses[pauses[:, 1] == _Pause.SAVE_ENDS]

@@ -1,8 +1,8 @@
-"""parameter-golf: modded-nanogpt's clock, with a limit of time that ends most runs, and lines of its own.
+"""parameter-golf: modded-nanogpt's clock, with a time limit that ends most runs, and some different lines.
 
-Newer variants print minutes with one decimal; tokens per second since the start, which have all digits, show the clock
-exactly. What is planned are iterations or seconds of training, whichever ends first; what follows the last step
-(quantization, evaluations of the compressed model) is no training.
+Newer variants print minutes with one decimal; tokens per second since the start have all digits, and show the clock
+exactly. The plan is a number of iterations or seconds of training, whichever ends first. What follows the last step
+(quantization, evaluations of the compressed model) is not training.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from stepwatch.run import Fact, Levers, Timing, Traits
 from stepwatch.units import MINUTE_S
 
 _STOPPED = Line("stopping_early: {any}train_time:{pad}{time_ms}ms step:{pad}{at}/")
-_FINAL = Line("final_{word} val_loss:")  # of the model that was trained
+_FINAL = Line("final_{word} val_loss:")  # of the trained model
 _OWN = (b"val_bpb", b"wallclock")
 _STOPS, _FINALS, _CAP = "stops", "finals", "cap_s"
 
 
 class _Golf(Modded):
     def sniff(self, head: bytes) -> float:
-        """Lines that modded-nanogpt has as well are of this one where its words stand beside them."""
+        """Claims lines that modded-nanogpt has as well if words of this format occur too."""
         return super().sniff(head) + (0.5 if any(word in head for word in _OWN) else -0.5)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
-        if "time_min" in found:  # nothing but the order of 0.0 minutes; see finish
+        if "time_min" in found:  # so that lines at 0.0 minutes are kept; see finish()
             found = {**found, "time_min": np.maximum(found["time_min"], 1e-9)}
         super().add(records, lines, found)
 
@@ -61,7 +61,7 @@ class _Golf(Modded):
         stops, finals = records.table(_STOPS, 2), records.take_table(_FINALS, 1)
         super().finish(first_line, records)
         rows = records.iterations()
-        # Without a line that says so, a limit of time has ended the training where the model is evaluated at the end.
+        # Even if no line says so, a time limit has ended the training if the model is evaluated at the end.
         ended = np.unique(np.searchsorted(rows.line, finals[:, 0]) - 1)
         known = np.searchsorted(rows.line, stops[:, 0], side="right") - 1
         for row in np.setdiff1d(ended[ended >= 0], known).tolist():
@@ -74,10 +74,10 @@ class _Golf(Modded):
         stopped = max(stops[:, 0].max(initial=-1), finals[:, 0].max(initial=-1)) >= rows.line.max(initial=0)
         if not caps or not len(rows) or stopped or caps[-1].value <= 0:
             return
-        # As many iterations as the rest of the time allows, at the pace of the last lines.
+        # As many iterations as the remaining time allows, at the pace of the last lines.
         own = slice(int(np.flatnonzero(np.diff(rows.number, prepend=np.inf) < 0)[-1]), None)
         spent = float((rows.time_s[own] * np.diff(rows.number[own], prepend=0)).sum())
-        pace = max(median(rows.time_s[own][-3:]), 1e-6)  # in one of three the steps may become longer
+        pace = max(median(rows.time_s[own][-3:]), 1e-6)  # median of three: in one of them the steps may become longer
         last = int(rows.number[-1]) + max(round((caps[-1].value - spent) / pace), 0)
         planned = [event.value for event in records.events if isinstance(event, Fact) and event.name == "max_iters"]
         if not planned or last < planned[-1]:

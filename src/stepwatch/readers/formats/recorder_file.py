@@ -1,7 +1,7 @@
-"""The file of stepwatch's own recorder: one object per line, each phase timed by itself.
+"""The file of stepwatch's own recorder: one object per line, with each phase timed separately.
 
-Nearly all lines are steps with their keys in one order, which go by columns; the others are few and read as JSON. A
-line that a killed process did not finish is passed over.
+Nearly all lines are steps with their keys in one order, and are read as columns; the few others are read as JSON. A
+line that a killed process did not finish is skipped.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ DEVICE = Line(r'\{"device":{number},"s":{s:decimal}')
 _SNIFFED = Pattern(rb'(?m)\{"step(?<=^\{"step)(?:":\d{1,15},"s":\d|watch":\d{1,3},"started":)')
 _HEADER = b'{"stepwatch":'
 _NO_NUMBERS = (b"NaN", b"Infinity")
-_CLOCK_S = bounds.CLOCK_S._replace(low=1e8)  # of a clock that was ever set
+_CLOCK_S = bounds.CLOCK_S._replace(low=1e8)  # lower if the clock was never set
 
 
 def sniff(head: bytes) -> float:
-    """How many lines are steps or headers of the recorder: nobody else writes these keys in this order."""
+    """How many lines are steps or headers of the recorder: no other program writes these keys in this order."""
     return float(sum(1 for _ in islice(_SNIFFED.finditer(head), MOST_SNIFFED)))
 
 
@@ -80,11 +80,11 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def finish(first_line: int, records: Records) -> None:
-    """Nothing is held back."""
+    """Does nothing: no lines are held back."""
 
 
 def _torn(text: bytes, block: Block) -> np.ndarray:
-    """Lines on which a header begins behind the remains of another line: a process was killed, the next went on."""
+    """Lines on which a header follows the remains of another line: a process was killed, and the next one continued."""
     places = []
     at = text.find(_HEADER, 1)
     while at >= 0:
@@ -98,7 +98,7 @@ def _torn(text: bytes, block: Block) -> np.ndarray:
 
 
 def _read_line(line: bytes, number: int, records: Records) -> bool:
-    """Whether it was a line of the recorder's."""
+    """Reads one line; False if it is not one of the recorder's."""
     line = line[max(line.rfind(_HEADER), 0) :].strip()
     if not line.startswith(b"{") or len(line) > 1_000_000:  # a limit on what is taken for settings
         return False
@@ -188,7 +188,7 @@ def _count(entry: Mapping[str, Any], name: str) -> int | None:
 
 
 def _loss(entry: Mapping[str, Any], name: str) -> float | None:
-    """What is no number is inf, as in every log: nan is what was not noted."""
+    """The loss; inf if it is not a number, as in every log, because nan means not recorded."""
     value = entry.get(name)
     if isinstance(value, float):
         return math.inf if math.isnan(value) else value

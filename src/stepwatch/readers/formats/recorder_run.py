@@ -1,4 +1,4 @@
-"""What only a record shows of a run: its span, its compilation, and what lies inside its steps."""
+"""What only a record shows about a run: its span, its compilation, and what happens inside its steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Timed = TypeVar("_Timed", Evaluation, Checkpoint)
 
 
 def complete(run: Run, kinds: Kinds, records: Records) -> Run:
-    """The run with what only the recorder shows: its span, compilation, what is inside its steps."""
+    """Adds what only the recorder shows: the run's span, its compilation, and what happens inside its steps."""
     events = kinds.events()
     begin, end = _bounds(run, events)
     own = [event for event in events if begin <= event.line < end]
@@ -41,7 +41,7 @@ def complete(run: Run, kinds: Kinds, records: Records) -> Run:
         lost_lines=sum(fact.value for fact in facts if fact.name == "lost"),
     )  # fmt: skip
     run = replace(run, span=_span(run, facts, compilations), inside=inside_of(run, records, begin, end))
-    # Work and tokens of a step, as the settings show them or else the steps themselves.
+    # Work and tokens per step, from the settings or else from the steps themselves.
     tokens = settings.number("tokens_per_iter")
     if tokens is None:
         tokens = _middle(run.iterations.reported_tokens_per_s * run.iterations.time_s)
@@ -52,7 +52,7 @@ def complete(run: Run, kinds: Kinds, records: Records) -> Run:
 
 
 def _bounds(run: Run, events: Sequence[Event]) -> tuple[float, float]:
-    """From the last header before the first step to the next one behind the last: others are of other processes."""
+    """From the last header before the first step to the next one after the last step: others are of other processes."""
     headers = [event.line for event in events if isinstance(event, Fact) and event.header]
     lines = run.iterations.line
     first, last = (int(lines.min()), int(lines.max())) if len(lines) else (math.inf, math.inf)
@@ -61,7 +61,7 @@ def _bounds(run: Run, events: Sequence[Event]) -> tuple[float, float]:
 
 
 def _merged(events: Sequence[_Timed]) -> tuple[_Timed, ...]:
-    """One for each iteration, with all that it took; what was pasted twice counts once."""
+    """One event for each iteration, with its total time; what was pasted twice counts once."""
     found: dict[int | None, _Timed] = {}
     for event in dict.fromkeys(event._replace(line=0) for event in events):
         before = found.get(event.at)
@@ -75,7 +75,7 @@ def _merged(events: Sequence[_Timed]) -> tuple[_Timed, ...]:
 
 
 def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, float]]) -> Span | None:
-    """None where no line shows the time."""
+    """The span of the run; None if no line shows the time."""
     stated = [(event.took_s or 0.0, event.stamp_s) for event in run.evaluations]
     stated += [(save.took_s or 0.0, save.stamp_s) for save in run.checkpoints]
     phases = [(took, stamp) for took, stamp in (*stated, *compilations) if stamp is not None and math.isfinite(stamp)]
@@ -97,12 +97,12 @@ def _span(run: Run, facts: Sequence[Fact], compilations: Sequence[tuple[float, f
 
 
 def with_inside(run: Run, kinds: Kinds, records: Records) -> Run:
-    """The run of a trainer that prints beside each time how long the step waited for its data."""
+    """Adds what a trainer prints along with each time: how long the step waited for its data."""
     return replace(run, inside=inside_of(run, records))
 
 
 def inside_of(run: Run, records: Records, begin: float = -math.inf, end: float = math.inf) -> Inside | None:
-    """What lies inside the steps, from the tables beside the rows."""
+    """What happens inside the steps, from the accompanying tables."""
     rows = run.iterations
     lines, data_s, wait_s = _columns(records, INSIDE, 3, begin, end)
     _, numbers, device_s = _columns(records, DEVICES, 3, begin, end)
@@ -118,7 +118,7 @@ def inside_of(run: Run, records: Records, begin: float = -math.inf, end: float =
 
 
 def _columns(records: Records, name: str, width: int, begin: float, end: float) -> list[np.ndarray]:
-    """Of a table the rows between two lines."""
+    """The rows of a table between two lines."""
     columns = records.table_columns(name, width)
     first, last = np.searchsorted(columns[0], (begin, end))
     return [column[first:last] for column in columns]

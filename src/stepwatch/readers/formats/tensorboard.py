@@ -1,10 +1,10 @@
 """TensorBoard event files, of any trainer.
 
-Every number has the time at which it was logged: the step time is what lies between two of the training loss, without
-the evaluations in between (their own runtime, or what the clock shows beyond the steps). Where the trainer logs the
-time of an iteration, that is used. Saves are known from the arguments that Hugging Face stores, and separated from the
-steps they follow where they stand out. Some count epochs: where each batch was logged, these are the steps; else an
-epoch is all that can be known.
+Every number has the time at which it was logged: the step time is the time between two values of the training loss,
+without the evaluations in between (their own runtime, or the excess of the clock over the steps). If the trainer logs
+the time of an iteration, that is used. Saves are known from the arguments that Hugging Face stores, and are separated
+from the steps before them if they stand out. Some trainers count epochs: if each batch was logged, batches are the
+steps; else only epochs can be known.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _PER_ITERATION = ("iteration-time", "time_metrics/end_to_end(s)")
 _DATA = ("data_time", "train/data_time", "time_metrics/data_loading(s)")  # detectron2, mmengine, torchtitan
 _TOKENS_PER_S, _MFU_PCT = "throughput(tps)", "mfu(%)"
 _EVAL_RUNTIME = Pattern(r"(?i)^eval(?:uation)?[/_].*runtime$")
-_WHOLE_RUNTIME = "train/train_runtime"  # what Hugging Face logs when all is done
+_WHOLE_RUNTIME = "train/train_runtime"  # logged by Hugging Face when everything is done
 _OTHER_AXIS = " vs samples"  # Megatron logs all its figures twice
 _OF_EPOCHS = "epoch_"
 _OF_TRAINING = ("train/box", "train/cls", "train/dfl")
 _TEXT = "/text_summary"
 _ARGUMENTS = ("args", "hparams", "config")
-_AT_THE_START = "args" + _TEXT  # Hugging Face writes it when the training begins
+_AT_THE_START = "args" + _TEXT  # written by Hugging Face when the training begins
 
 
 def sniff(head: bytes) -> float:
-    return math.inf if kind_of(head) == "events" else 0.0  # nothing else begins like one
+    return math.inf if kind_of(head) == "events" else 0.0  # nothing else begins like this
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
@@ -63,7 +63,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def finish(first_line: int, records: Records) -> None:
-    if records.held:  # of a file that was cut, or is being written
+    if records.held:  # the file was cut off, or is being written
         records.add_unread(0, "a record that is cut off")
     records.held = b""
     texts = sorted(records.kept, key=lambda text: text.wall_s)
@@ -78,14 +78,14 @@ def finish(first_line: int, records: Records) -> None:
 
 
 class EventHistory:
-    """All that a directory's event files hold, or a tracker's history of a run, in the order of time."""
+    """Everything in a directory's event files, or in a tracker's history of a run, in the order of time."""
 
     def __init__(self, tracks: Tracks, texts: list[TextEvent], first_line: int = 0) -> None:
         self.first_line = first_line
         self.tracks = tracks
         self.texts = texts
         self.moments = _moments(tracks, np.array([text.wall_s for text in texts]))
-        """What stands for the number of a line: each moment at which something was logged."""
+        """Serves as the line numbers: each moment at which something was logged."""
 
     def add_to(self, records: Records) -> None:
         self._count_batches()
@@ -97,7 +97,7 @@ class EventHistory:
             runtime = self.track(_WHOLE_RUNTIME)
             if runtime is None or not len(runtime.step) or runtime.step[-1] < 1:
                 return
-            # No loss was logged, only what the whole took: its mean is all there is.
+            # No loss was logged, only the time of the whole training: its mean is all there is.
             loss = _joined_at(self.track("train/train_loss"), runtime.step)
             self._add_rows(runtime._replace(value=loss), runtime.value / runtime.step, records)
             means = {"max_iters": int(runtime.step[-1])} | ({"mean_of_run": 1} if runtime.step[-1] > 1 else {})
@@ -115,13 +115,13 @@ class EventHistory:
             rows, ends = self._with_ends(rows)
             times, evaluations = _between(rows, evaluations, self._starts)
             times, saves = _without_saves(rows, times, settings)
-            # The last save and what else ends a training lie there, too.
+            # The last save, and whatever else ends a training, is included there.
             if len(ends) and np.isfinite(others := np.delete(times, ends)).any():
                 times[ends] = np.fmin(times[ends], np.nanmedian(others))
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
         self._add_rows(rows, times, records, ends)
-        # Hugging Face logs the end, and the epoch: with the number of epochs it gives the number of steps.
+        # Hugging Face logs the end, and the epoch: with the number of epochs, it shows the number of steps.
         ended, epoch, epochs = self.track(_WHOLE_RUNTIME), self.track("train/epoch"), settings.get("num_train_epochs")
         length = 0
         if ended is not None and len(ended.step) and ended.step[-1] > 0:
@@ -132,8 +132,8 @@ class EventHistory:
             records.events.append(Fact(self._line(float(rows.wall_s[0])), "max_iters", length))
 
     def add_epochs(self, records: Records, planned: int | None) -> None:
-        """The same where a step is known to be an epoch. A validation that is logged apart is none of it."""
-        records.events += [fact for fact in self.facts() if fact.name != "max_iters"]  # that would be of steps
+        """Like add_to(), if a step is known to be an epoch. A validation that is logged apart is not in its time."""
+        records.events += [fact for fact in self.facts() if fact.name != "max_iters"]  # which would be in steps
         rows = self._training()
         if rows is None:
             return
@@ -143,7 +143,7 @@ class EventHistory:
         took = stamps - rows.wall_s[places]
         behind = (rows.step[places] == [each.at for each in evaluations]) & (took >= 0)
         stated: dict[str, object] = {"holds": frozenset({CHECKPOINT})}
-        # What is logged in two calls, one behind the other, takes less than a hundredth of the time.
+        # Two log calls in a row are apart by less than a hundredth of the time.
         if behind.all() and took.sum() > 0.01 * (rows.wall_s[-1] - rows.wall_s[0]):
             evaluations = [each._replace(took_s=float(s)) for each, s in zip(evaluations, took, strict=True)]
         elif evaluations:
@@ -153,7 +153,7 @@ class EventHistory:
     def _add_epochs(
         self, rows: Track, evaluations: list[Evaluation], stated: dict[str, object], records: Records
     ) -> None:
-        if len(rows.step) and rows.step[0] == 0:  # the first of them has the number 0 in some trainers
+        if len(rows.step) and rows.step[0] == 0:  # some trainers number the first epoch 0
             rows = rows._replace(step=rows.step + 1)
             evaluations = [each._replace(at=each.at + 1) for each in evaluations]
         records.events += [each._replace(line=self._line(each.stamp_s or 0.0)) for each in evaluations]
@@ -164,7 +164,7 @@ class EventHistory:
         self._add_rows(rows, _between(rows, timed, self._starts)[0], records)
 
     def _count_batches(self) -> None:
-        """Where the loss has many values for one step, spread over the time, a step is an epoch: they are batches."""
+        """If the loss has many values per step, spread over the time, steps are epochs and the values are batches."""
         name = self._loss()
         if name is None:
             return
@@ -177,8 +177,8 @@ class EventHistory:
             same += int(np.count_nonzero(between == 0))
             pause_s, pauses_s = pause_s + float(gaps[between == 0].sum()), pauses_s + float(gaps.sum())
             falls.append(rows.start + 1 + np.flatnonzero(between < 0))
-        # Steps that are counted from the beginning again in each epoch go on: all of these are equally long, and follow
-        # on each other in one process. Two may be two trainings.
+        # Steps that restart in each epoch are made continuous if all epochs are equally long and follow each other in
+        # one process. Only two may be two trainings.
         begins = np.concatenate(falls)
         # Ranks that log the same step do so at one moment.
         if 2 * same > len(step) and len(begins) == 1 and 2 * pause_s > pauses_s:
@@ -197,16 +197,16 @@ class EventHistory:
             self._count_anew(wall, np.append(number[0], number))
 
     def _count_anew(self, wall: Floats, number: Ints) -> None:
-        """Whatever was logged is at the number of the last of these moments; the first number is that before them."""
+        """Renumbers everything by the last of these moments; the first number is for what precedes them all."""
         self.tracks = {
             tag: track._replace(step=number[np.searchsorted(wall, track.wall_s, side="right")])
             for tag, track in self.tracks.items()
         }
 
     def _counts_epochs(self, rows: Track, evaluations: list[Evaluation]) -> bool:
-        """Whether a step is an epoch: Keras calls it so, or each next one has been evaluated.
+        """Whether a step is an epoch: Keras names it so, or steps are consecutive and each has been evaluated.
 
-        Hugging Face gives the epoch separately.
+        Hugging Face logs the epoch separately.
         """
         if (self._loss() or "").lower().startswith(_OF_EPOCHS):
             return True
@@ -219,7 +219,7 @@ class EventHistory:
         return self.first_line + int(np.searchsorted(self.moments, wall_s))
 
     def track(self, name: str) -> Track | None:
-        """A tag's numbers, each step once per run; None where it was not logged."""
+        """A tag's numbers, each step once per run; None if it was not logged."""
         track = self.tracks.get(name)
         if track is None:
             return None
@@ -235,7 +235,7 @@ class EventHistory:
         return self.track(name) if name is not None else None
 
     def _loss(self) -> str | None:
-        """The tag of the training's loss."""
+        """The tag of the training loss."""
         lower = {tag.lower(): tag for tag in reversed(self.tracks)}
         for name in _LOSSES:
             if name in lower:
@@ -250,13 +250,13 @@ class EventHistory:
         return max(named)[1] if named else None
 
     def _with_ends(self, rows: Track) -> tuple[Track, Ints]:
-        """The rows with those steps behind the last loss that only the runtime of the whole shows, and which."""
+        """Adds the steps after the last loss that only the runtime of the whole training shows; returns also where."""
         ended = self.track(_WHOLE_RUNTIME)
         if ended is None or not len(rows.step):
             return rows, np.zeros(0, np.int64)
         places = np.searchsorted(rows.wall_s, ended.wall_s)
         before, after = rows.step[np.maximum(places - 1, 0)], np.append(rows.step, 0)[places]
-        fits = (places > 0) & (ended.step > before) & (after <= before)  # behind it is nothing, or another run
+        fits = (places > 0) & (ended.step > before) & (after <= before)  # nothing follows it, or another run does
         places, ended_step, ended_s = places[fits], ended.step[fits], ended.wall_s[fits]
         whole = Track(
             np.insert(rows.step.astype(np.int64), places, ended_step), np.insert(rows.wall_s, places, ended_s),
@@ -265,7 +265,7 @@ class EventHistory:
         return whole, places + np.arange(len(places))
 
     def _evaluations(self, rows: Track) -> list[Evaluation]:
-        """One for each step of a run at which something of it was logged; it ends where its last number was."""
+        """One for each step of a run at which evaluation values were logged; it ends when the last of them was."""
         again = rows.wall_s[1:][rows.step[1:] < rows.step[:-1]]
         tags = [tag for tag in self.tracks if EVALUATION.search(tag) and not tag.endswith(_OTHER_AXIS)]
         found: dict[tuple[int, int], Evaluation] = {}
@@ -289,9 +289,9 @@ class EventHistory:
         return sorted(found.values(), key=lambda each: each.stamp_s or 0.0)
 
     def _starts(self, wall_s: Floats) -> Floats:
-        """For each of these rows the last start of a process before it: where arguments or a new file were written.
+        """For each of these rows, the last process start before it: when arguments or a new file were written.
 
-        What the whole training took shows better when it began.
+        The time of the whole training is a better sign of when it began.
         """
         walls = np.array(sorted(text.wall_s for text in self.texts) or [np.nan])
         places = np.searchsorted(walls, wall_s) - 1
@@ -304,7 +304,7 @@ class EventHistory:
     # --- what is known -------------------------------------------------------------------------------------------
 
     def facts(self) -> list[Fact]:
-        """What the texts say of the settings."""
+        """What the texts say about the settings."""
         facts: list[Fact] = []
         single: dict[str, object] = {}
         for text in self.texts:
@@ -315,12 +315,12 @@ class EventHistory:
                 arguments = _json(text.content)
             else:
                 single[name] = text.content[:100].decode("utf-8", "replace").strip()
-                arguments = single  # Megatron writes each of its arguments as a text of its own
+                arguments = single  # Megatron writes each of its arguments as a separate text
             line = self._line(text.wall_s)
             facts += [
                 Fact(line, key, value, header=name in _ARGUMENTS) for key, value in settings_from(arguments).items()
             ]
-            # What is needed here and is no setting of ours: how many epochs, and when it saves.
+            # Needed here, but not one of our settings: how many epochs, and when it saves.
             epochs, every = arguments.get("num_train_epochs"), arguments.get("save_steps")
             if isinstance(epochs, (int, float)) and 0 < epochs < 1e6:
                 facts.append(Fact(line, "num_train_epochs", float(epochs)))
@@ -372,7 +372,7 @@ class EventHistory:
 
 
 def _moments(tracks: Tracks, others: Floats) -> Floats:
-    """The times of all of these once, in order; there may be millions, and most often they are."""
+    """All these times in order, each once; there may be millions, and mostly they are in order already."""
     shared = {id(track.wall_s): track.wall_s for track in tracks.values()}
     whole = max(shared.values(), key=len, default=np.zeros(0))
     rises = len(whole) > 0 and bool((whole[1:] > whole[:-1]).all())
@@ -391,7 +391,7 @@ def _are_among(whole: Floats, some: Floats) -> bool:
 
 
 def _joined_at(track: Track | None, steps: Ints) -> Floats:
-    """A tag's numbers at these steps; nan where it has none."""
+    """A tag's numbers at these steps; nan if missing."""
     if track is None or not len(track.step):
         return np.broadcast_to(np.nan, len(steps))
     order = np.argsort(track.step, kind="stable")
@@ -404,33 +404,33 @@ def _joined_at(track: Track | None, steps: Ints) -> Floats:
 
 
 class _Part(NamedTuple):
-    """Some of the rows, of which there may be millions, and what lies before each."""
+    """Some of the rows, of which there may be millions, and what precedes each."""
 
     step: Ints
     wall_s: Floats
     steps: Ints
-    """Since the row before; of the first row since 0."""
+    """Steps since the previous row; for the first row, since 0."""
     before_s: Floats
-    """When the row before was logged; nan where there is none."""
+    """When the previous row was logged; nan if there is none."""
     starts_s: Floats
-    """The last start of a process."""
+    """The last process start before each row."""
 
     @property
     def restarted(self) -> np.ndarray:
-        """The rows with which a process goes on from a checkpoint, by the last start before each."""
+        """The rows with which a process resumes from a checkpoint, by the last start before each."""
         waited = self.starts_s - self.before_s
-        # A process, and not only another file: more than half of the gap lies before.
+        # A new process, not only another file: more than half of the gap precedes the start.
         return np.asarray((waited > 0) & (waited > 0.5 * (self.wall_s - self.before_s)))
 
     @property
     def anew(self) -> np.ndarray:
-        """The rows that do not go on from the one before."""
+        """The rows that do not continue the previous one."""
         return np.asarray((self.steps <= 0) | np.isnan(self.before_s) | self.restarted)
 
     def clock(self, usual: float) -> tuple[Floats, Floats, np.ndarray]:
-        """Seconds and steps since the row before, or the start; and where it is unknown when this training began."""
+        """Seconds and steps since the previous row, or the start; and where the start of the training is unknown."""
         anew = self.anew
-        unknown = anew & (self.starts_s <= self.before_s)  # of a process that has already trained
+        unknown = anew & (self.starts_s <= self.before_s)  # the process has already trained
         since = np.where(anew, np.where(unknown, np.nan, self.starts_s), self.before_s)
         steps = np.where(anew, np.where(self.step <= 2 * usual, self.step, usual), self.steps.astype(np.float64))
         return self.wall_s - since, steps, unknown
@@ -444,7 +444,7 @@ def _parts(rows: Track, starts: Callable[[Floats], Floats]) -> Iterator[tuple[sl
 
 
 def _median(scratch: Floats, values: Iterable[np.ndarray]) -> float:
-    """Of all of them, which are put into an array that is long enough; nan where there are none."""
+    """The median of all values, which are copied into `scratch`; nan if there are none."""
     filled = 0
     for some in values:
         scratch[filled : filled + len(some)] = some
@@ -456,23 +456,23 @@ def _median(scratch: Floats, values: Iterable[np.ndarray]) -> float:
 def _between(
     rows: Track, evaluations: list[Evaluation], starts: Callable[[Floats], Floats]
 ) -> tuple[Floats, list[Evaluation]]:
-    """Seconds per step since the row before, without evaluations; and these with what they took."""
-    times = np.empty(len(rows.step))  # for the medians first: of a long column there is no other copy
+    """Seconds per step since the previous row, without evaluations; and the evaluations with their times."""
+    times = np.empty(len(rows.step))  # used for the medians first: a long column is not copied again
     usual = _median(times, (each.steps[~each.anew] for _, each in _parts(rows, starts)))
     if math.isnan(usual):
         usual = float(rows.step[0] if len(rows.step) else 1)
     places = np.searchsorted(rows.wall_s, [each.stamp_s or 0.0 for each in evaluations])
     by_place = np.argsort(places, kind="stable")
     took_s = np.array([each.took_s for each in evaluations], np.float64)
-    gaps = np.full(len(places), np.nan)  # in which the evaluations are
+    gaps = np.full(len(places), np.nan)  # that the evaluations are in
 
     def inside(part: slice) -> tuple[Ints, Ints]:
-        """The evaluations in these rows, and in which they are."""
+        """The evaluations in these rows, and the row of each."""
         own = by_place[slice(*np.searchsorted(places[by_place], (part.start, part.stop)))]
         return own, places[own] - part.start
 
     def free() -> Iterator[Floats]:
-        """What steps took where there was no evaluation."""
+        """The step times where there was no evaluation."""
         for part, each in _parts(rows, starts):
             gap_s, steps, _ = each.clock(usual)
             own, at = inside(part)
@@ -483,7 +483,7 @@ def _between(
             yield plain[normal]
 
     def behind_each() -> Iterator[Floats]:
-        """The same where an evaluation is behind each of the rows."""
+        """The same, if an evaluation follows each of the rows."""
         for part, each in _parts(rows, starts):
             gap_s, steps, _ = each.clock(usual)
             own, at = inside(part)
@@ -499,7 +499,7 @@ def _between(
         if took is None and place > 0 and np.isfinite(step_s):
             idle = (each.stamp_s or 0.0) - float(rows.wall_s[place - 1])
             took = max(idle - max(each.at - int(rows.step[place - 1]), 0) * step_s, 0.0)
-            took = min(took, gap)  # of which nan is none
+            took = min(took, gap)  # a gap of nan is ignored
         stated.append(each._replace(took_s=took))
     spent_s = np.array([each.took_s or 0.0 for each in stated], np.float64)
     for part, some in _parts(rows, starts):
@@ -514,7 +514,7 @@ def _between(
 def _without_saves(
     rows: Track, times: Floats, settings: dict[str, object]
 ) -> tuple[Floats, list[tuple[int, float, float]]]:
-    """The times without the saves that the arguments name, and these, where they stand out from the noise."""
+    """The times without the saves that the arguments announce; and these saves, if they stand out from the noise."""
     every = settings.get("save_steps")
     if not isinstance(every, int) or every < 1 or len(times) < 6:
         return times, []
@@ -550,7 +550,7 @@ def _json(content: bytes) -> dict[str, object]:
 
 
 def _hyperparameters(content: bytes) -> dict[str, object]:
-    """Of the hparams plugin: plugin data, its content, the start of a session, a map of values."""
+    """Reads the hparams plugin: plugin data, its content, the start of a session, a map of values."""
     found: dict[str, object] = {}
     try:
         for path in _inside(content, (1, 2, 3, 1)):

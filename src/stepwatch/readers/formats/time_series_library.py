@@ -1,7 +1,7 @@
-"""Time-Series-Library, and Informer, Autoformer, iTransformer, PatchTST and others that have its loop.
+"""Time-Series-Library, and Informer, Autoformer, iTransformer, PatchTST and others that share its loop.
 
-Every 100 iterations it prints their mean time, behind each epoch what that took without its validation, and how many
-iterations it had. The first hundred of a later epoch are timed since the line before: what that has beyond the steps is
+It prints the mean time of every 100 iterations and, after each epoch, the epoch's time without its validation and its
+number of iterations. The first hundred of a later epoch are timed since the previous line: what exceeds the steps is
 the validation. Several trainings often share a log.
 """
 
@@ -37,7 +37,7 @@ _COLUMNS = {
     _PLACES: ("epoch", "done", "loss"), _ENDS: ("epoch", "steps", "loss", "val_loss"), _SPEEDS: ("mean_s", "left_s"),
     _COSTS: ("epoch", "cost_s"), _SAVES: (),
 }  # fmt: skip
-"""What lines of each kind show, behind their numbers."""
+"""What lines of each kind show, after their line numbers."""
 
 
 class _Stated(NamedTuple):
@@ -73,7 +73,7 @@ class _TimeSeries(LineFormat):
 
 
 def _starts(stated: _Stated, headers: list[int]) -> list[int]:
-    """The lines from which on it is another training: those that say so, and where the epochs fall back."""
+    """The lines that begin another training: those that say so, and those where the epochs fall back."""
     starts, level, begins = [], 1.0, True
     last = max([*headers, *(int(table[0][-1]) for table in stated if len(table[0]))], default=-1)
     for lines in pieces(last + 1):  # lists of numbers take much memory
@@ -93,12 +93,12 @@ def _starts(stated: _Stated, headers: list[int]) -> list[int]:
 
 
 def _add_training(stated: _Stated, records: Records) -> bool:
-    """The rows and events of one training; whether there are any."""
+    """Adds the rows and events of one training; returns whether there are any."""
     place_line, _, place_done, place_loss = rows_of(stated.places, stated.places[2] > 0)
     speed_line, mean_s, eta_s = rows_of(stated.speeds, stated.speeds[1] > 0)
     end_line, _, end_steps, end_loss, val_loss = rows_of(stated.ends, stated.ends[2] > 0)
     cost_line, _, cost_s = rows_of(stated.costs, stated.costs[2] > 0)
-    # What is printed of some iterations stands on two lines.
+    # What is printed for one iteration may be on two lines.
     behind = np.searchsorted(speed_line, place_line)
     next_place, next_speed = np.append(place_line[1:], np.inf), np.append(speed_line, np.inf)[behind]
     pairs = np.flatnonzero(next_speed < next_place)
@@ -106,7 +106,7 @@ def _add_training(stated: _Stated, records: Records) -> bool:
     del behind, next_place, next_speed, pairs  # there may be millions of lines
     done, means = place_done[places], mean_s[speeds]
     lap = np.searchsorted(end_line, speed_line[speeds]).astype(np.int32)  # the epoch of each, counted from 0
-    ended = np.arange(len(end_line) + (lap[-1:] == len(end_line)).sum()) < len(end_line)  # the last one may go on
+    ended = np.arange(len(end_line) + (lap[-1:] == len(end_line)).sum()) < len(end_line)  # the last may be unfinished
     steps = np.append(end_steps, done[-1:])[: len(ended)]
     offset = np.append(0.0, np.cumsum(end_steps, dtype=np.float64))
     cost = np.full(len(end_line) + 1, np.nan)
@@ -117,8 +117,8 @@ def _add_training(stated: _Stated, records: Records) -> bool:
     covers = np.diff(done, prepend=0)
     covers[first[count > 0]] = done[first[count > 0]]
     shown = np.append(done, 0.0)[np.where(count > 0, first + count - 1, -1)]
-    ends_later = ended & (steps > shown)  # its end is a row of its own
-    # The first row of a later epoch holds the validation.
+    ends_later = ended & (steps > shown)  # its end is a separate row
+    # The first row of a later epoch includes the validation.
     held = (count > 0) & (np.cumsum(count + ends_later) > count + ends_later)
     known = np.ones(len(means), bool)
     known[first[held]] = False
@@ -128,7 +128,7 @@ def _add_training(stated: _Stated, records: Records) -> bool:
     for row in np.flatnonzero(~(rest > 0)).tolist():
         own = slice(first[row], first[row] + count[row])
         seen_s = means[own][known[own]]
-        if not len(seen_s) and row:  # as the row above
+        if not len(seen_s) and row:  # like the row above
             above = first[row] - 1
             seen_s = means[above : above + 1] if not ends_later[row - 1] and known[above] else rest[row - 1 : row]
         rest[row] = cost[row] / steps[row] if cost[row] > 0 else median(seen_s) if len(seen_s) else np.nan

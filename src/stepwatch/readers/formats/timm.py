@@ -1,8 +1,9 @@
-"""timm's train.py, and the loops that print an AverageMeter as it does: PyTorch's ImageNet example, MoCo, Swin.
+"""timm's train.py, and loops that print an AverageMeter as it does: PyTorch's ImageNet example, MoCo, Swin.
 
-A line shows the time of its one step and, in brackets, the mean since the epoch began, both with what was waited for
-data. Stalls fall between the lines, so that only the means count: the difference of two, each by its number of steps.
-timm prints images per second beside the mean, which has more digits. An evaluation is a loop of the same kind.
+A line shows the time of its own step and, in brackets, the mean since the epoch began, and the same for the wait for
+data. Stalls happen between the lines, so that only the means count: the difference of two, each multiplied by its
+number of steps. timm also prints images per second, which have more digits than the mean. An evaluation is a loop of
+the same kind.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import Levers, Timing, Traits
 
 _DIGITS = {"time": 0.0005, "rate": 0.005}
-"""What the last digit of a mean in seconds, and of images per second, may hide."""
+"""How much the last digit may hide: of a mean in seconds, and of images per second."""
 _TIMM = Line(
     r"{any}Train: {epoch:int} \[{pad}{done:int}/{total:int} ({pad}{decimal}%)\]",
     " Loss:{pad}{loss}", " Time: {time_s}s,{pad}{decimal}/s  ({pad}{mean:decimal}s,{pad}{rate:decimal}/s)",
@@ -51,7 +52,7 @@ class _Timm(LineFormat):
         columns = records.take_columns(_LINES, 9)
         known = np.logical_and.reduce([*map(np.isfinite, columns[1:5]), columns[3] > 0, columns[4] <= LONGEST_TIME_S])
         columns = rows_of(columns, known)
-        if not (columns[2] == columns[3]).any():  # else they are counted from 1
+        if not (columns[2] == columns[3]).any():  # else steps are counted from 1
             columns[2] = columns[2] + 1
         epochs, _ = Epochs.of(*columns[:4]).without_first_steps()
         rows = in_one_piece(epochs.rows)
@@ -75,7 +76,7 @@ class _Timm(LineFormat):
 
 
 def _by_rate(mean: Floats, rate: Floats) -> tuple[Floats, Floats]:
-    """The mean of a step, from the images per second where these have more digits, and how far off it may be."""
+    """The mean time of a step, from the images per second if these have more digits, and its error."""
     known = np.isfinite(rate) & (rate > 0)
     slowest = int(np.argmax(np.where(known, mean, 0.0)))  # shows best how many images a step has
     images, digits = rate[slowest] * mean[slowest], _DIGITS["time"]
@@ -93,7 +94,7 @@ def _by_rate(mean: Floats, rate: Floats) -> tuple[Floats, Floats]:
 
 
 def _passes(table: np.ndarray) -> list[Pass]:
-    """Each time that the count of an evaluation began again, with the mean of its last line for all its batches."""
+    """Each pass of an evaluation, timed by the mean of its last line for all its batches."""
     begins = np.flatnonzero(np.diff(table[:, 1], prepend=np.inf) <= 0)
     ends = begins + np.diff(begins, append=len(table)) - 1
     batches = np.maximum(table[ends, 1] + 1, table[ends, 2])

@@ -1,8 +1,8 @@
 """torchtitan.
 
-No time is printed: the clock in front of the lines shows it, else the tokens of a step over the tokens per second,
-which are those of one card since the line before. A checkpoint is written after the line of its step, so that it slows
-the next; it is taken out again. A validation resets the clock that the tokens per second come from.
+No time is printed: it follows from the clock in front of the lines, else from the tokens of a step divided by the
+tokens per second, which are those of one card since the previous line. A checkpoint is written after the line of its
+step, so that it slows the next; it is subtracted. A validation resets the clock that tokens per second are based on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Torchtitan(LineFormat):
         return True
 
     def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
-        """With the number of cards: the product of all ways to divide the work."""
+        """Also reads the number of cards: the product of all ways to divide the work."""
         old = _OLD_MESH.match(rest)
         listed = old["degrees"].split(",") if old is not None else _PARALLEL.findall(rest)
         degrees = [int(degree) for degree in listed if degree.strip()]
@@ -94,12 +94,12 @@ class _Torchtitan(LineFormat):
         for line in rows.line[~timed].tolist():
             records.add_unread(line, "")
         cards = next((fact.value for fact in kinds.facts if fact.name == "world_size"), 1.0)
-        rows = replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)  # that of one card is printed
+        rows = replace(rows, reported_tokens_per_s=rows.reported_tokens_per_s * cards)  # printed is that of one card
         records.replace_rows(rows if timed.all() else rows.take(timed))
 
 
 def _once(rows: Iterations, starts: Ints) -> Iterations:
-    """Each step of a process once: ranks repeat its line, those of a first stage without its loss, and earlier."""
+    """Each step of a process once: ranks repeat its line; those of a first stage do so earlier, without its loss."""
     if bool((np.diff(rows.number) > 0).all()):
         return rows
     process = np.searchsorted(starts, np.arange(len(rows)), side="right")
@@ -116,7 +116,7 @@ def _once(rows: Iterations, starts: Ints) -> Iterations:
 
 
 def _saves(told: Sequence[Checkpoint], headers: Sequence[int]) -> EventColumns[Checkpoint]:
-    """Each save once, from its first line, with what the slowest rank says that it took."""
+    """Each save once, from its first line, with the time that the slowest rank reports."""
     saves = EventColumns.of(Checkpoint, told)
     if not len(saves):
         return saves
@@ -129,7 +129,7 @@ def _saves(told: Sequence[Checkpoint], headers: Sequence[int]) -> EventColumns[C
 def _with_costs(
     evaluations: EventColumns[Evaluation], saves: EventColumns[Checkpoint], rows: Iterations
 ) -> EventColumns[Evaluation]:
-    """By the clock since the line of the same step, without the save that comes between."""
+    """Evaluations timed by the clock since the line of the same step, without a save in between."""
     line, stamp_s = column_of(evaluations, "line"), column_of(evaluations, "stamp_s")
     above = rows_after(rows, evaluations) - 1
     lines_of_saves, costs = column_of(saves, "line"), np.nan_to_num(column_of(saves, "took_s"))
@@ -146,7 +146,7 @@ def _with_costs(
 def _timed(
     rows: Iterations, facts: Sequence[Fact], evaluations: EventColumns[Evaluation], saves: EventColumns[Checkpoint]
 ) -> Iterations:
-    """Times by the clock where it is fine enough and no validation lies between, else from the tokens per second."""
+    """Times by the clock if it is precise enough and no validation is in between, else from the tokens per second."""
     starts = starts_of(rows, facts)
     steps, seconds = gaps_of(rows, starts)
     plain = np.ones(len(rows), bool)
@@ -158,14 +158,14 @@ def _timed(
     use_clock = plain & np.isfinite(by_clock) & fine(seconds, rows.stamp_s)
     rows = replace(rows, time_s=np.where(use_clock | ~np.isfinite(by_rate), by_clock, by_rate))
     del seconds, by_clock, by_rate, use_clock, plain  # there may be millions of rows
-    # A validation after the save starts the rate's clock again: the save is in no row then.
+    # A validation after the save restarts the clock of the rate: then the save is in no row.
     following = np.searchsorted(column_of(evaluations, "line"), column_of(saves, "line"), side="right")
     hidden = np.append(after, -1)[following] == rows_after(rows, saves)
     return replace(rows, time_s=without(rows, steps, saves.take(~hidden)))
 
 
 def _tokens(rows: Iterations, facts: Sequence[Fact], starts: Ints, by_clock: Floats) -> Floats:
-    """Tokens of one step behind the rate of each row: by the clock, else what the header shows."""
+    """The tokens of one step that the rate of each row is based on: by the clock, else as the header shows them."""
     tokens = np.full(len(rows), np.nan)
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
         seen = (rows.reported_tokens_per_s * by_clock)[start:end]

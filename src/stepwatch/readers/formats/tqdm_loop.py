@@ -1,10 +1,10 @@
-"""Own training loops with a tqdm bar for each epoch.
+"""Custom training loops with a tqdm bar for each epoch.
 
 A bar may be of anything: loading, tokenising, validation, inference. Bars of one length that follow each other are the
-epochs of a run; a shorter one that comes back between them is its validation. One bar alone is a training only where
-its title says so, or a loss behind it or along it. Where the epochs are counted from the beginning again, another run
-begins. The seconds on a bar are those of its epoch; the rate is smoothed. Where only a bar of the epochs is left,
-evaluations inside are known from lines with a clock, as those of Hugging Face's examples.
+epochs of a run; a shorter one that recurs between them is its validation. A single bar is a training only if its title
+says so, or if a loss is printed after it or along it. If the epochs are counted from the beginning again, another run
+begins. The seconds on a bar are those of its epoch; the rate is smoothed. If only a bar that counts epochs is left,
+evaluations inside it are known from lines with a clock, as in Hugging Face's examples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stepwatch.run import Evaluation, Fact, Floats, Ints, Timing, Traits, repeat
 
 _TRAINING = Pattern(
     r"(?i)(?<![\w/.])(?:train(?:ing)?|epochs?|iterations?|iters?|steps?|fit(?:ting)?)(?![\w/.])"
-)  # no path
+)  # not in a path
 _STEPS = Pattern(r"(?i)\b(?:progress|iterations?|iters?|steps?)\b")
 _VALIDATION = Pattern(r"(?i)\b(?:in)?val|eval|\btest|\bdev\b")
 _OTHER = Pattern(
@@ -50,8 +50,8 @@ _PLANNED = Pattern(
     rb"(?i)num(?:ber of)?[ _]epochs\W{0,4}(?P<last>\d{1,6})"
     rb"|(?:\btrain\w*[^\n]{0,30}[ (]|\()(?P<length>\d{1,6}) epochs\b"
 )
-_COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was written over
-_FROM_ZERO = Pattern(rb"(?<=/)\d{1,6}(?= *\Z)")  # Lightning writes the number of the last epoch beside Rich's bars
+_COVERED = Pattern(rb"\| 0/(?P<last>\d{1,12}) \[00:00<\?")  # of a bar that was overwritten
+_FROM_ZERO = Pattern(rb"(?<=/)\d{1,6}(?= *\Z)")  # Lightning writes the number of the last epoch next to Rich's bars
 _COUNTS_EPOCHS = Pattern(r"(?i)(?:training )?epochs?(?: ?progress)?")
 _CHECK = Pattern(rb"(?i)\b(?:val|valid|validation|eval|evaluation|test|dev)(?:\b|_)|\bacc(?:uracy)?\b")
 _BEGINS_WITH_CHECK = Pattern(rb"(?i)\W{0,8}(?:val|valid|validation|eval|evaluation|test|testing)(?:\b|_)")
@@ -71,27 +71,27 @@ _EVALUATES = Pattern(
     rb"(?m)^[^\n]{1,120}?(?:\*{3,} (?:(?P<begins>Running)|Eval results?)|- +eval_\w{1,30} = )[^\n]{0,80}"
 )
 
-_LEAST_S = WHOLE_SECONDS / 0.02  # a time is then right to two digits
-_STRONGEST = 0.9  # of its claims: below one line of any other format
-_SURELY = 0.9  # of the time of a bar: a step of the one around it takes at least that
+_LEAST_S = WHOLE_SECONDS / 0.02  # times from here on are right to two digits
+_STRONGEST = 0.9  # its highest claim: below one line of any other format
+_SURELY = 0.9  # of the time of a bar: a step of the bar around it takes at least that
 
 
 class _Spoken(NamedTuple):
-    """Lines that speak of epochs, losses or a validation."""
+    """Lines that mention epochs, losses or a validation."""
 
     line: Floats
     about: np.ndarray
-    """It names an epoch or a loss."""
+    """Whether it names an epoch or a loss."""
     checks: np.ndarray
-    """It is about a validation alone."""
+    """Whether it is about a validation only."""
     heads: np.ndarray
-    """It names an epoch, and no result."""
+    """Whether it names an epoch, but no result."""
     step: Floats
-    """That it names beside a loss."""
+    """The step that it names along with a loss."""
 
 
 def sniff(head: bytes) -> float:
-    """Below that of any format with lines of its own."""
+    """Claims less than any format with characteristic lines."""
     titles = (title.words for _, title in found_in(head))
     likely = (words for words in titles if not _OTHER.search(words) and not _VALIDATION.search(words))
     return _STRONGEST * min(sum(1 for _ in islice(likely, MOST_SNIFFED)), MOST_SNIFFED) / MOST_SNIFFED
@@ -113,7 +113,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     _keep_spoken(rest, numbers, records)
     _keep_places(rest, numbers, records)
     row, begin = 0, 0
-    evaluates_here = any(letters in text for letters in (b"*** Running", b"*** Eval", b" eval_"))  # else it is slow
+    evaluates_here = any(letters in text for letters in (b"*** Running", b"*** Eval", b" eval_"))  # the search is slow
     for found in _EVALUATES.finditer(text) if evaluates_here else ():
         row, begin = row + text.count(b"\n", begin, found.start()), found.start()
         evaluates = b"valuation" in found[0] or found["begins"] is None
@@ -131,9 +131,9 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
 
 
 def _keep_places(rest: bytes, numbers: Ints, records: Records) -> None:
-    """The epochs that lines name, how many there are to be, and where a line says that it was the last."""
+    """Keeps the epochs that lines name, how many are planned, and where a line says that the training is over."""
     block = Block.of(rest.lower())
-    silent: set[bytes] = set()  # with other digits they would say nothing either
+    silent: set[bytes] = set()  # these would say nothing with other digits either
     for row in block.holding(block.filled, (b"epoch", b"train", b"valid", b"stop")).tolist():
         line = block.line(row)
         kind = line.translate(ONE_DIGIT)
@@ -190,7 +190,7 @@ def finish(first_line: int, records: Records) -> None:
     if len(runs) == 1 and _COUNTS_EPOCHS.fullmatch(runs[0].title.words) and not runs[0].names:
         batches = max((int(last) for last in covered[:, 1] if last != runs[0].last), default=0)
         if batches:
-            clocked = [  # from where an evaluation begins to where its results stand
+            clocked = [  # from the beginning of an evaluation to its results
                 (int(line), ended - began)
                 for (line, began, begins), (_, ended, another) in pairwise(evaluates.tolist())
                 if begins and not another and ended >= began
@@ -220,9 +220,9 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def _spans_epochs(training: Bars, places: Floats) -> bool:
-    """Whether one bar goes on from epoch to epoch: lines that name several of them stand along most bars.
+    """Whether one bar continues from epoch to epoch: lines that name several of them are printed along most bars.
 
-    Or each that is named ends where a bar of all epochs has its share of them: the first of 5 at a fifth.
+    Or each epoch that is named ends where a bar of all epochs has reached its share: the first of 5 at a fifth.
     """
     if training.title.epoch is not None:
         return False
@@ -242,23 +242,23 @@ def _spans_epochs(training: Bars, places: Floats) -> bool:
 
 
 def _planned(places: Floats) -> list[int]:
-    """How many epochs lines and titles name: the last that counts one of them, else the most that are announced."""
+    """How many epochs are planned: the last number given along with an epoch, else all that are announced."""
     stated = places[np.isfinite(places[:, 2])]
     counted = stated[np.isfinite(stated[:, 1])]
     return [int(last) for last in (counted[-1:] if len(counted) else stated)[:, 2]]
 
 
 def _is_spoken_of(bars: Bars, spoken: _Spoken) -> bool:
-    """Whether a loss or an epoch stands above or below most of these bars, as of a training, and of no loading."""
+    """Whether a loss or an epoch is mentioned above or below most of these bars, as in a training, not in loading."""
     places = np.unique(np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[spoken.about])).tolist()
     count = len(bars.laps)
     return count > 1 and max(sum(place < count for place in places), sum(place > 0 for place in places)) > count / 2
 
 
 def _is_spoken_along(bars: Bars, spoken: _Spoken, places: Floats) -> bool:
-    """Whether losses of one epoch are printed while one bar alone goes on.
+    """Whether losses of one epoch are printed while a single bar advances.
 
-    Those of a validation only where there are steps between them: a bar may go through models that are evaluated.
+    Losses of a validation count only if there are steps between them: a bar may go through models that are evaluated.
     """
     lap = bars.laps[0]
     along = (places[:, 0] >= bars.begin) & (places[:, 0] <= bars.end) & np.isfinite(places[:, 1])
@@ -268,13 +268,13 @@ def _is_spoken_along(bars: Bars, spoken: _Spoken, places: Floats) -> bool:
     result = spoken.about & ~spoken.heads & (rows > 0) & (rows < len(lap))
     learnt, checked = (np.unique(rows[result & kind]) - 1 for kind in (~spoken.checks, spoken.checks))
     apart = bool((np.diff([lap[row].number for row in checked.tolist()]) > 1).all())
-    return max(len(learnt), len(checked) * apart) >= 3  # two may be those of its beginning and its end
+    return max(len(learnt), len(checked) * apart) >= 3  # two may be those of its beginning and end
 
 
 def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
-    """Whether the lines behind most of these bars speak of a validation alone, and none above names the epoch.
+    """Whether the lines after most of these bars mention a validation only, and no line above names the epoch.
 
-    `every` has the lines of all bars that were drawn.
+    `every` has the lines of all drawings.
     """
     if not len(spoken.line):
         return False
@@ -288,7 +288,7 @@ def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
 
 
 def _is_outrun(bars: Bars, spoken: _Spoken) -> bool:
-    """Whether lines with a loss count more steps between these bars than one of them has, most times."""
+    """Whether lines with a loss count more steps between these bars than one of them has, most of the time."""
     known = np.isfinite(spoken.step)
     places = np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[known])
     steps = np.split(spoken.step[known], np.flatnonzero(np.diff(places)) + 1)
@@ -300,20 +300,20 @@ def _is_titled(bars: Bars) -> bool:
 
 
 def _has_loss(bars: Bars) -> bool:
-    """Whether the figures at the bar are those of a training."""
+    """Whether the figures of the bar are those of a training."""
     names = (name.replace("_", " ") for name in (*bars.names, *bars.title.names))
     return any(_LEARNT.search(name) and not _VALIDATION.search(name) for name in names)
 
 
 def _has_figures(bars: Bars) -> bool:
-    """Whether its title is of nothing but figures that change all the time, and that no inference would show."""
+    """Whether its title is nothing but figures that change all the time, and that no inference would show."""
     names = bars.names.intersection(bars.title.names)
     own = (name for name in names if not _MEASURE.search(name) and not _VALIDATION.search(name.replace("_", " ")))
     return not bars.title.words and any(own)
 
 
 def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Floats) -> list[Bars]:
-    """The bars of each training, in order; none where nothing shows that any of them is one."""
+    """The bars of each training, in order; empty if nothing shows that any of them is one."""
     every = sorted(draw.line for each in bars for lap in each.laps for draw in lap)
     named = any(_is_titled(each) or _has_loss(each) or _has_figures(each) for each in bars)
     alone = max(bars, key=lambda each: each.spent_s, default=None) if not named else None
@@ -332,11 +332,11 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
         )
         if untitled:
             between_s = took[took[:, 0] > each.begin, 1].sum()
-            hidden = between_s >= 2 * sum(other.spent_s for other in bars)  # then the bars are not the training's own
+            hidden = between_s >= 2 * sum(other.spent_s for other in bars)  # then these are not the training's bars
             untitled = not hidden and not _is_outrun(each, spoken)
         if _is_titled(each) or _has_loss(each) or _has_figures(each) or untitled:
             likely.append(each)
-    # None that a longer one is inside of; each is held against the shortest of these, since there may be many bars.
+    # Exclude bars that contain a longer one; each is compared with the shortest of these, as there may be many bars.
     shortest: dict[int, float] = {}
     for each in likely:
         shortest[each.last] = min(shortest.get(each.last, math.inf), each.whole_s)
@@ -352,7 +352,7 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
     for each in sorted(inner, key=lambda each: -each.spent_s):
         alike = not runs or _is_titled(each)
         for run in _divided(each, places):
-            # A single bar behind a training, or between two, is a test of it.
+            # A single bar after a training, or between two, is a test of it.
             if (alike or len(run.laps) > 1) and all(run.end < other.begin or other.end < run.begin for other in runs):
                 runs.append(run)
     return sorted(runs, key=lambda run: run.begin)
@@ -363,10 +363,10 @@ def _divided(bars: Bars, places: Floats) -> list[Bars]:
     ends = np.array([lap[-1].number for lap in bars.laps])
     epochs = _numbered(bars.laps, places[np.isfinite(places[:, 1])])
     if len(ends) > 1 and bars.title.epoch is None and ends.max() < _SURELY * bars.last:
-        epochs = np.zeros(len(ends), np.int64)  # what lines beside them count is nothing that these bars went through
+        epochs = np.zeros(len(ends), np.int64)  # what nearby lines count is not what these bars went through
     values, counts = np.unique(ends, return_counts=True)
     usual = values[np.argmax(counts)] if 2 * counts.max() > len(ends) else bars.last
-    # An epoch that was not ended, unlike others, is followed by no other: the training was begun again.
+    # An epoch that was not finished, unlike others, is not followed by another: the training was restarted.
     broken = (ends[:-1] < _SURELY * usual) & (np.array([lap[0].number for lap in bars.laps[1:]]) < ends[:-1])
     anew = broken if epochs is None else np.diff(epochs) <= 0
     cuts = (np.flatnonzero(anew | bars.counts_epochs) + 1).tolist()
@@ -377,7 +377,7 @@ def _divided(bars: Bars, places: Floats) -> list[Bars]:
 
 
 def _is_outer(bars: Bars, inner: Bars) -> bool:
-    """A bar that counts the epochs: a step of it takes as long as all of the other bar."""
+    """Whether a bar counts the epochs: one step of it takes as long as the whole other bar."""
     words = bars.title.words
     shorter = bars.last < inner.last or bars.counts_epochs
     if bars is inner or not shorter or _OTHER.search(words) or _VALIDATION.search(words):
@@ -396,7 +396,7 @@ def _is_validation(bars: Bars, training: Bars) -> bool:
 
 
 def _leads_to(bars: Bars, validations: list[Bars], training: Bars) -> bool:
-    """Whether a validation has a bar of something else before it, most times: features that it works on."""
+    """Whether a validation mostly follows a bar of something else: features that it works on."""
     checks = [(lap[-1].line, True) for each in validations for lap in each.laps]
     following = sorted([*checks, *((lap[-1].line, False) for lap in training.laps)])
     places = (bisect_right(following, (lap[-1].line, True)) for lap in bars.laps)
@@ -405,9 +405,10 @@ def _leads_to(bars: Bars, validations: list[Bars], training: Bars) -> bool:
 
 
 def _thinned(lap: list[Draw], *, first: bool) -> list[Draw]:
-    """Positions so far apart that the clock shows the time between them, and the last; of the first epoch its first.
+    """Positions so far apart that the clock shows the time between them, and the last; for the first epoch also the
+    first.
 
-    The first step of a later epoch starts the loader again, as in each: it is part of the row that follows.
+    The first step of a later epoch starts the loader again, as in each: it is part of the next row.
     """
     kept = lap[:1] if first and lap[0].number == 1 else []
     for draw in lap[len(kept) : -1]:
@@ -418,36 +419,36 @@ def _thinned(lap: list[Draw], *, first: bool) -> list[Draw]:
 
 
 def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
-    """The epoch of each lap from 0 on, as titles and lines number it: not every bar may have been kept; or None.
+    """The epoch of each lap from 0 on, as titles and lines number it, since bars may be missing; or None.
 
-    Lines that name the end are asked first: others may count from another beginning, or something else.
+    Lines that name the end are used first: others may count from another beginning, or something else.
     """
     begins, ends = np.array([lap[0].line for lap in laps]), np.array([lap[-1].line for lap in laps])
     edges, following = np.append(-1, ends), np.append(begins[1:], np.inf)
     for stated in (places[np.isfinite(places[:, 2])], places):
         above = np.searchsorted(stated[:, 0], ends, side="right") - 1  # named before its bar or in its title
-        below = np.searchsorted(stated[:, 0], ends)  # or with its results
+        below = np.searchsorted(stated[:, 0], ends)  # or along with its results
         padded = np.concatenate((stated, [[-1.0, np.nan, np.nan]]))
         for rows, least, most in ((above, edges[:-1], ends), (below, ends, following)):
             known = (padded[rows, 0] >= least) & (padded[rows, 0] <= most) & (rows >= 0)
             epochs = padded[rows, 1]
             if known.all():
                 falls = np.diff(epochs) <= 0
-                # The same number for one epoch after the other is no number of epochs.
+                # The same number for one epoch after the other is not the number of an epoch.
                 if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
                     return np.asarray(epochs, np.int64) - min(int(stated[:, 1].min()), 1)
     return None
 
 
 def _add_epochs(training: Bars, batches: int, evaluations: list[tuple[int, float]], records: Records) -> None:
-    """A bar of the epochs alone, with all that ran in them; evaluations taken out where each of them is known."""
+    """Adds a bar that only counts epochs, with all that ran in them; evaluations are subtracted if all are known."""
     draws = [draw for draw in training.laps[-1] if draw.number > 0]
     number = np.array([draw.number for draw in draws], np.int64)
     line = np.array([draw.line for draw in draws], np.int64)
     rows = np.searchsorted(line, [at for at, _ in evaluations])
     spent = np.diff([draw.elapsed_s for draw in draws], prepend=0.0)
     took_s = np.array([took for _, took in evaluations])
-    inside = np.bincount(rows, took_s, len(line) + 1)[: len(line)]  # the one behind the last epoch apart
+    inside = np.bincount(rows, took_s, len(line) + 1)[: len(line)]  # without the one after the last epoch
     known = bool(evaluations) and bool((inside < spent).all())
     times = (spent - inside if known else spent) / np.diff(number, prepend=0) / batches
     records.add_rows(number=number * batches, time_s=times, line=line)
@@ -476,9 +477,9 @@ def _add_rows(training: Bars, validations: list[Bars], planned: list[int], place
     for lap, followed in zip(training.laps, checked, strict=True):
         last = lap[-1]
         seconds = last.elapsed_s * training.last / last.number
-        is_near = seconds - last.elapsed_s < 2 * WHOLE_SECONDS  # as of a bar that is taken away at its end
+        is_near = seconds - last.elapsed_s < 2 * WHOLE_SECONDS  # as if the bar was removed at its end
         if followed and last.number < training.last and (at_end or is_near):
-            # A validation follows, as on other epochs that were whole: its last position is not in the log.
+            # A validation follows, as after other epochs that were finished: the last position is not in the log.
             lap = [*lap, last._replace(number=training.last, elapsed_s=seconds)]
         reached = accumulate((draw.number for draw in lap), max, initial=0)
         rising = [draw for draw, before in zip(lap, reached, strict=False) if draw.number > before]
@@ -516,11 +517,11 @@ def _add_rows(training: Bars, validations: list[Bars], planned: list[int], place
 
 
 def _filled(evaluations: list[Evaluation], epochs: Ints, batches: int) -> list[Evaluation]:
-    """With those whose bars were not kept, where most epochs end with one."""
+    """Adds evaluations whose bars were not kept, if most epochs end with one."""
     ends = {(epoch + 1) * batches for epoch in epochs.tolist()}
     at_end = [each for each in evaluations if each.at in ends]
     first, last = int(epochs.min()), int(epochs[-1])
-    if 2 * len(at_end) <= max(len(epochs), last - first + 1):  # a number far off is none of this training
+    if 2 * len(at_end) <= max(len(epochs), last - first + 1):  # a number far off does not belong to this training
         return evaluations
     took = sorted(each.took_s or 0.0 for each in at_end)[len(at_end) // 2]
     missing = set(range((first + 1) * batches, last * batches + 1, batches)) - {each.at for each in evaluations}

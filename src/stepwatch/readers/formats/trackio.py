@@ -30,7 +30,7 @@ def sniff(head: bytes) -> float:
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """SQLite opens files alone: a copy of the database, which may be packed, or in use."""
+    """Copies the database into a file, because SQLite only opens files, and it may be compressed or in use."""
     with _copy(records).open("ab") as copy:
         copy.write(text)
 
@@ -47,12 +47,12 @@ def finish(first_line: int, records: Records) -> None:
     copy = _copy(records)
     with records.kept.pop():
         try:
-            import sqlite3  # the Python of a browser has none
+            import sqlite3  # missing in the Python of a browser
         except ImportError as error:
             raise UnreadableInput(Message("the log is a database of SQLite, which this Python cannot read")) from error
         with copy.open("r+b") as file:
             file.seek(18)
-            file.write(b"\x01\x01")  # in WAL mode it could not be opened without its files: as if in the older mode
+            file.write(b"\x01\x01")  # sets the older mode: in WAL mode it could not be opened without its other files
         try:
             histories, configs = _runs(copy)
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
@@ -64,7 +64,7 @@ def finish(first_line: int, records: Records) -> None:
     for number, (name, history) in enumerate(histories.items()):
         records.events.append(Fact(line, "run", number, header=True))
         add_history(history, configs.get(name, {}), None, records, line)
-        line += history.length + 2  # no more moments than rows, and the start
+        line += history.length + 2  # no more moments than rows, plus the start
 
 
 def _runs(path: Path) -> tuple[dict[str, History], dict[str, dict[str, object]]]:
@@ -81,7 +81,7 @@ def _runs(path: Path) -> tuple[dict[str, History], dict[str, dict[str, object]]]
                 try:
                     row["_timestamp"] = datetime.fromisoformat(timestamp).timestamp()
                 except (ValueError, OverflowError, TypeError):
-                    continue  # without its time a row says nothing
+                    continue  # a row without its time says nothing
                 row["_step"] = step
                 histories[str(run_id or run_name)].append(row)
             for name, history in histories.items():
@@ -98,9 +98,9 @@ def _runs(path: Path) -> tuple[dict[str, History], dict[str, dict[str, object]]]
 def _rows(
     database: sqlite3.Connection, table: str, *columns: str, text: str
 ) -> Iterator[Iterable[tuple[tuple[Any, ...], dict[str, object]]]]:
-    """Of each row the run, a text and further columns, None for one that is missing; and the object in the text.
+    """For each row, its run, a text and further columns (None if missing), and the object in the text.
 
-    In pieces: as objects all rows would take ten times the bytes of the file.
+    In pieces: all rows as objects would take ten times the size of the file.
     """
     there = {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
     wanted = ", ".join(name if name in there else "NULL" for name in ("run_id", "run_name", text, *columns))
@@ -111,7 +111,7 @@ def _rows(
 
 
 def _objects(texts: list[str]) -> list[dict[str, object]]:
-    """The objects in these texts, an empty one where there is none; all at once, which takes half of the time."""
+    """The objects in these texts, empty if there is none; parsing all at once takes half of the time."""
     try:
         found = json.loads(f"[{','.join(texts)}]")
     except (ValueError, RecursionError):

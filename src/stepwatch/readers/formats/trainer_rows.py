@@ -1,7 +1,7 @@
 """From the bars and dictionaries of the Hugging Face Trainer to rows, evaluations and checkpoints.
 
-Which bar is the training's, which iteration a dictionary belongs to and how long the steps took is known only once all
-is read.
+Which bar is the training's, which iteration a dictionary belongs to and how long the steps took is known only once
+everything is read.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records, pieces, wh
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, rows_from
 
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
-_ROUNDED_EPOCH = 0.005  # half of the last digit, where it has the fewest
-_LITTLE = 0.02  # of the run: dictionaries come a little later than the bars
+_ROUNDED_EPOCH = 0.005  # half of the last digit, if it has the fewest
+_LITTLE = 0.02  # of the run: dictionaries come slightly later than the bars
 
 
 class NarrowColumns:
-    """Columns of one length, each as narrow as it was kept; indexed as an array with two dimensions would be."""
+    """Columns of one length, each as narrow as it was kept; indexed like an array with two dimensions."""
 
     __slots__ = ("columns",)
 
@@ -60,7 +60,7 @@ class NarrowColumns:
 
 
 class _Process(NamedTuple):
-    """Of one process: the lines it may have written, where it shows its position, and what the epochs show."""
+    """One process: the lines it may have written, where it shows its position, and what the epochs show."""
 
     begin: float
     end: float
@@ -69,12 +69,12 @@ class _Process(NamedTuple):
     elapsed_s: Floats
     per_epoch: float = math.nan
     late: bool = False
-    """Output that was held back came out whole pages at once: then only the epoch shows the place."""
+    """Output that was held back came in whole pages at once: then only the epoch shows the place."""
     in_pages: bool = False
-    """Some of it was on time: where the bar above is further on than the epoch, the epoch shows the place."""
+    """Some of the output was on time: if the bar above is further on than the epoch, the epoch shows the place."""
 
     def of(self, table: Any) -> Any:
-        """The rows of a table, by line, that are its own."""
+        """The rows of a table, sorted by line, that belong to the process."""
         first, last = rows_from(table[:, 0], (self.begin, self.end))
         return table[first:last]
 
@@ -114,7 +114,7 @@ class TrainerRows:
             announced = self._announced[self._announced > line[piece.start - 1]]
             announced = announced[announced <= line[piece.start]]
             edge = min([float(line[piece.start]), *(announced[-1:] if len(announced) else drawn[:1]).tolist()])
-            # A second summary in between is its own: it stands above its only position that was kept.
+            # A second summary in between is the process's own: it is above the only position that was kept.
             since, until = np.searchsorted(self.summaries[:, 0], (edges[-1] if edges else -math.inf, line[piece.start]))
             before = int(np.searchsorted(self.summaries[:, 0], line[piece.start - 1]))
             edges.append(min(edge, *self.summaries[max(before, since + 1) : until, 0].tolist()[:1], math.inf))
@@ -128,7 +128,7 @@ class TrainerRows:
             begin = end
 
     def _behind_summaries(self) -> Iterator[int]:
-        """The first mark of the training after each summary: its own bar is drawn once more behind it."""
+        """The first mark of the training after each summary: the bar of the finished one is drawn again after it."""
         line, number, elapsed = self.marks[:3]
         ends = self.summaries[np.diff(self.summaries[:, 1], append=np.nan) != 0]  # some are printed twice
         begins = [*np.searchsorted(line, ends[:, 0]).tolist(), len(line)]
@@ -144,7 +144,7 @@ class TrainerRows:
                 yield place
 
     def _trainings(self) -> Iterator[TrainerRows]:
-        """What each of several trainings printed, where no bar divides them: each ends with its summary."""
+        """What each of several trainings printed, if no bar divides them: each ends with its summary."""
         lines = np.concatenate([table[:, 0] for table in (self.losses, self.told, self.evaluations)])
         ends: list[np.ndarray] = []
         for row in self.summaries:
@@ -178,13 +178,13 @@ class TrainerRows:
 
     @cached_property
     def _announced(self) -> Floats:
-        """The lines of empty bars that follow the lines with which a training begins."""
+        """The lines of empty bars that follow the lines announcing a training."""
         headers = [event.line for event in self.records.events if isinstance(event, Fact) and event.header]
         places = np.searchsorted(self._empty, np.array(headers, np.float64))
         return np.unique(self._empty[places[places < len(self._empty)]])
 
     def _process(self, bare: _Process) -> _Process:
-        """With its steps per epoch, by the summary or by the planned ends: an epoch that was only seen is no end."""
+        """Adds the steps per epoch, from the summary or the planned ends: an epoch that was only seen is not an end."""
         ended = bare.of(self.summaries)
         if len(ended) and ended[-1, 3] > 0:
             done = int(bare.number[-1]) if len(bare.number) else self._steps_done
@@ -195,14 +195,14 @@ class TrainerRows:
             epochs = self._planned_epochs[told - 1].value if told else math.nan
             seen = np.unique(self.losses[np.isfinite(self.losses[:, 2]), 2])
             if not told and not len(bare.line) and len(seen) > 1:
-                # Where the last dictionary stands at the end of an epoch; elsewhere the run may have been stopped.
+                # If the last dictionary is at the end of an epoch; elsewhere the run may have been stopped.
                 whole = math.ceil(seen[-1] - 1e-3)
                 epochs = whole if whole - seen[-1] < median(np.diff(seen)) else math.nan
             steps = self._last_at(begun) if len(bare.line) else self._steps_in_all()
             per_epoch = steps / epochs if steps and epochs > 0 else math.nan
             names = ("examples", "whole_batch", "micro_steps") if told else ()
             sizes = [self._stated(self._planned_epochs[told - 1].line, name) for name in names]
-            if told and all(sizes):  # batches beyond the planned steps of an epoch go into a step of the next
+            if told and all(sizes):  # batches beyond the planned steps of an epoch become part of a step of the next
                 examples, whole_batch, micro = map(float, filter(None, sizes))
                 batches = math.ceil(examples * micro / whole_batch)
                 per_epoch += batches % micro / micro if batches // micro == per_epoch else 0.0
@@ -217,15 +217,15 @@ class TrainerRows:
     # --- which bar, which clock ---
 
     def _training_bars(self, bars: NarrowColumns) -> NarrowColumns:
-        """Of the bars without a title those of the training: the evaluation draws some too, with another total."""
+        """The bars of the training among those without a title: the evaluation draws some too, with another total."""
         steps = self.summaries[:, 1] * self.summaries[:, 2]
         doubt = 1 + np.maximum(self.summaries[:, 1], steps) * _LAST_DIGIT
         steps, doubt = steps[doubt < 1 + _LITTLE * steps], doubt[doubt < 1 + _LITTLE * steps]
-        # Totals that are the rate in a summary by its time, as far as its digits show them.
+        # Totals that equal the rate in a summary times its duration, as far as its digits show them.
         totals = np.unique(bars[:, 2])
         first, last = np.searchsorted(totals, steps - doubt), np.searchsorted(totals, steps + doubt, side="right")
         best = {total for a, b in zip(first.tolist(), last.tolist(), strict=True) for total in totals[a:b].tolist()}
-        if len(steps) and not best and not len(self.losses):  # a bar of anything else: its own was not kept
+        if len(steps) and not best and not len(self.losses):  # another bar: the training's own was not kept
             return bars[:0]
         if len(totals) == 1:
             return bars
@@ -241,7 +241,7 @@ class TrainerRows:
         best = best or {votes.most_common(1)[0][0]}
         chosen = bars[np.isin(bars[:, 2], list(best))]
         begin, end = chosen[0, 0], chosen[-1, 0]
-        # Another run in the same log, where it does not lie between the lines of this one.
+        # Another run in the same log, if it is not between the lines of this one.
         for total in sorted(votes.keys() - best):
             others = bars[bars[:, 2] == total]
             if others[-1, 0] < begin or others[0, 0] > end:
@@ -249,7 +249,7 @@ class TrainerRows:
         return bars[np.isin(bars[:, 2], list(best))]
 
     def _evaluation_bars(self, bars: NarrowColumns) -> np.ndarray:
-        """Evaluations whose dictionaries went elsewhere: bars of another length, while that of the training goes on."""
+        """Evaluations whose dictionaries went elsewhere: bars of another length, while the training's continues."""
         if not len(self.bars):
             return self.evaluations
         others = bars[~np.isin(bars[:, 2], np.unique(self.bars[:, 2]))]
@@ -263,7 +263,7 @@ class TrainerRows:
         whole = 2 * ends[:, 1] > ends[:, 2]
         begins = begins[within & goes_on & whole]
         found = np.full((len(begins), self.evaluations.shape[1]), np.nan)
-        found[:, 0] = begins[:, 0]  # how long the training stood is seen by its own clock
+        found[:, 0] = begins[:, 0]  # how long the training paused is seen by its own clock
         return found
 
     def _marks(self) -> tuple[Floats, Ints, Floats, Floats, Floats]:
@@ -275,7 +275,7 @@ class TrainerRows:
             error = np.broadcast_to(WHOLE_SECONDS, len(marks))
             rate = marks[:, 4].astype(np.float64, copy=False)
             return marks[:, 0], whole_numbers(marks[:, 1]), marks[:, 3], error, rate
-        # The evaluation after the last step, where no loss shows its clock any more: it began so much before.
+        # The evaluation after the last step, where no loss shows the clock: it began its own duration earlier.
         rows = self.evaluations
         begun = rows[:, 5] - rows[:, 4]
         later = (rows[:, 2] > clocked[-1, 1]) & (rows[:, 0] > clocked[-1, 0]) if len(clocked) else rows[:, 0] < 0
@@ -289,7 +289,7 @@ class TrainerRows:
     # --- numbers ---
 
     def _numbers(self, lines: Floats, epochs: Floats, process: _Process) -> Floats:
-        """The iteration of dictionaries: as they show it, as the bar above shows it, or by the epoch."""
+        """The iteration of dictionaries: as they show it, else as the bar above shows it, or by the epoch."""
         told = at_lines(lines, self.told[:, 0], self.told[:, 1])
         by_epoch = _by_epoch(epochs, process.per_epoch)
         by_place = _by_place(lines, process)
@@ -298,7 +298,7 @@ class TrainerRows:
         return np.where(np.isfinite(told), told, best)
 
     def _steps_in_all(self) -> int:
-        """As the log shows them, as the bar shows them, or by the rate in the summary; 0 where nothing does."""
+        """The planned steps, as the log or the bar shows them, or by the rate in the summary; 0 if unknown."""
         if self.total:
             return int(max(self.total))
         if len(self.bars):
@@ -308,7 +308,7 @@ class TrainerRows:
 
     @cached_property
     def _steps_done(self) -> int:
-        """Of a run without a clock: its rate is by the planned steps, also where it was stopped before the last."""
+        """The steps of a run without a clock: the summary's rate uses the planned steps, even if it stopped early."""
         planned, end = self._steps_in_all(), self.summaries[-1:]
         if not len(end):
             return planned
@@ -321,7 +321,7 @@ class TrainerRows:
             return round(planned * epoch / epochs)
         if self.total or len(self.bars):
             return planned
-        # By the digits of a rate: what the save of the last step shows, or losses at equal distances, is nearer.
+        # The rate has few digits: the save of the last step, or losses at equal distances, are more precise.
         doubt = float(max(end[0, 1], planned)) * _LAST_DIGIT
         saved = max((save.at or 0 for save in self.saves), default=0)
         if saved > 0 and abs(saved - planned) <= doubt:
@@ -333,7 +333,7 @@ class TrainerRows:
 
     @cached_property
     def _facts(self) -> dict[str, list[Fact]]:
-        """What the log says of its settings, by name and line."""
+        """What the log says about its settings, by name and line."""
         facts: dict[str, list[Fact]] = {}
         for fact in sorted((event for event in self.records.events if isinstance(event, Fact)), key=LINE_OF):
             facts.setdefault(fact.name, []).append(fact)
@@ -344,18 +344,18 @@ class TrainerRows:
         return self._facts.get("epochs", [])
 
     def _stated(self, line: int, name: str) -> float | None:
-        """A setting as it was last given before a line, or first after it."""
+        """A setting as last stated before a line, or as first stated after it."""
         facts = self._facts.get(name, [])
         place = max(bisect_right(facts, line, key=LINE_OF) - 1, 0)
         return facts[place].value if facts else None
 
     def _last_at(self, line: float) -> int:
-        """The last step as the bar shows it from this line on, or as the log shows it; 0 where nothing does."""
+        """The last step, as the bar shows it from this line on, or as the log shows it; 0 if unknown."""
         place = min(int(rows_from(self.bars[:, 0], line)), len(self.bars) - 1)
         return int(self.bars[place, 2] if len(self.bars) else max(self.total, default=0))
 
     def _saves(self, bar_line: Floats, bar_number: Ints) -> list[Checkpoint]:
-        """Checkpoints with the number in their name; the others get that of the bar above them."""
+        """Checkpoints with the number in their name, and others with that of the bar above them."""
         events = self.records.sorted_events()
         saves = [event for event in events if isinstance(event, Checkpoint)]
         self.records.events = [event for event in events if not isinstance(event, Checkpoint)]
@@ -382,12 +382,12 @@ class TrainerRows:
         saved = list({save.at: save for save in reversed(own)}.values())[::-1]  # some are printed by two libraries
         ended = process.of(self.summaries)[-1:, 1]
         if len(number) == 1 and len(ended) and abs(ended[0] - elapsed[0]) <= 1 / WHOLE_SECONDS:
-            elapsed, rate = ended, np.array([np.nan])  # the finer figure of the same
+            elapsed, rate = ended, np.array([np.nan])  # the finer figure of the same time
         drawn_zero = bool(np.diff(np.searchsorted(self._empty, (begin, line[0])))[0])
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [(e.at, e.took_s) for e in evaluations] + [(s.at or 0, s.took_s) for s in saved]
         times, took = step_times(clock, list(map(tuple.__new__, repeat(Pause), pauses)))
-        # A clock that did not move for most rows has measured nothing, and no least time stands in for that.
+        # A clock that did not advance for most rows has measured nothing, and no least time replaces it.
         measured = median(times) > 0
         if several and not measured:
             return
@@ -397,7 +397,7 @@ class TrainerRows:
         self.records.add_rows(number=number, time_s=times, loss=loss, stamp_s=stamps, line=whole_numbers(line))
         self._add_facts(process, clock, several)
         told = zip(evaluations, took, strict=False)
-        # Without a call of the class for each: there may be as many as steps.
+        # Avoid a call of the class for each: there may be as many as steps.
         self.records.events += [
             event if event[4] is seconds else tuple.__new__(Evaluation, (*event[:4], seconds, event[5]))
             for event, seconds in told
@@ -424,7 +424,7 @@ class TrainerRows:
                 events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         if self._last_at(line) > 0:
             events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
-        if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever it was to end
+        if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever planned
             events.append(Fact(line=int(process.line[-1]), name="max_iters", value=int(process.number[-1])))
         # What follows from several lines: tokens of an iteration, the number of cards.
         counted = process.of(self.told)
@@ -434,7 +434,7 @@ class TrainerRows:
         steps, tokens = np.diff(numbers), np.diff(counted[:, 5])
         fits = (steps > 0) & (tokens > 0)
         if fits.any():
-            # In all, as the lengths of samples differ, and as rounded places matter little over the whole.
+            # Over all rows: the lengths of samples differ, and rounding matters little over the whole.
             per_step = round(float(tokens[fits].sum() / steps[fits].sum()))
             events.append(Fact(line=line, name="tokens_per_iter", value=per_step))
         told = {name: self._stated(line, name) for name in ("batch_size", "whole_batch", "micro_steps")}
@@ -444,12 +444,12 @@ class TrainerRows:
             events.append(Fact(line=line, name="n_params", value=trained))
 
     def _merged_evaluations(self, process: _Process) -> list[Evaluation]:
-        """Each once: several data sets are one evaluation; one that is printed again or follows the end is none."""
+        """Each evaluation once: several data sets are one; ignores those printed again or after the end."""
         rows = process.of(self.evaluations)
         at = self._numbers(rows[:, 0], rows[:, 1], process)
         at = np.where(np.isfinite(rows[:, 2]), rows[:, 2], self._after_long_rows(at, rows, process))
         rows, at = rows[np.isfinite(at)], at[np.isfinite(at)].astype(np.int64)
-        # LLaMA-Factory shows no cost, but the clock before and after it.
+        # LLaMA-Factory does not show how long they took, but the clock before and after.
         clocked = np.flatnonzero(~np.isfinite(rows[:, 4]) & np.isfinite(rows[:, 5])).tolist()
         above: dict[float, list[tuple[float, float]]] = {}
         for line, number, _, clock, *_ in self.told.tolist() if clocked else ():
@@ -479,7 +479,7 @@ class TrainerRows:
         return list(found.values())
 
     def _after_long_rows(self, at: Floats, rows: np.ndarray, process: _Process) -> Floats:
-        """Evaluations that only a rounded epoch places: after the step near it that was followed by so much time."""
+        """Moves evaluations that only a rounded epoch places to the step nearby that was followed by enough time."""
         spent, steps = np.diff(process.elapsed_s), np.diff(process.number)
         if not (process.late or process.in_pages) or not len(spent):
             return at
@@ -496,10 +496,10 @@ class TrainerRows:
     # --- no bar at all ---
 
     def _without_clock(self) -> None:
-        """Dictionaries alone: the mean of the whole run where the summary shows it, or the clock in front of lines."""
+        """Dictionaries alone: the mean of the whole run if the summary shows it, or the clock in front of lines."""
         process = self._process(_Process(-math.inf, math.inf, np.empty(0), np.empty(0, np.int64), np.empty(0)))
         loss_at = self._numbers(self.losses[:, 0], self.losses[:, 2], process)
-        if not np.isfinite(loss_at).any():  # nothing shows how many steps lie between them
+        if not np.isfinite(loss_at).any():  # nothing shows how many steps are in between
             loss_at = np.arange(1.0, len(loss_at) + 1)
         known = np.isfinite(loss_at)
         rows, number = self.losses[known], loss_at[known].astype(np.int64)
@@ -533,12 +533,12 @@ class TrainerRows:
         end = self.summaries[-1]
         spent = float(end[1]) - sum(e.took_s or 0.0 for e in evaluations if e.line < end[0])
         self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
-        if self.saves:  # the summary shows the time with them
+        if self.saves:  # which the time in the summary includes
             self.records.events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         return max(spent, 0.0) / self._steps_done if self._steps_done else math.nan
 
     def _add_last(self, time_s: float) -> None:
-        """The last step of a run, where no loss is printed for it."""
+        """Adds the last step of a run, if no loss is printed for it."""
         number, line = np.array([self._steps_done]), self.summaries[-1:, 0].astype(np.int64)
         self.records.add_rows(number=number, time_s=np.array([time_s]), line=line)
 
@@ -558,7 +558,7 @@ def cards_of(told: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _totals_at(bars: NarrowColumns, rows: Ints) -> Floats:
-    """The totals of some bars; of one at its end that began while another went on, as an evaluation, of that one."""
+    """The totals of some bars. A full bar that began while another went on, as in an evaluation, gets that one's."""
     order = np.argsort(bars[:, 2], kind="stable")
     number, last, elapsed = bars[order, 1], bars[order, 2], bars[order, 3]
     alike = np.diff(last) == 0
@@ -575,7 +575,7 @@ def _totals_at(bars: NarrowColumns, rows: Ints) -> Floats:
 
 
 def _by_place(lines: Floats, process: _Process) -> Floats:
-    """The position of the bar above, which may stand on the same line."""
+    """The position of the bar above, which may be on the same line."""
     if not len(process.line):
         return np.full(len(lines), np.nan)
     places = np.searchsorted(process.line, lines, side="right") - 1
@@ -583,7 +583,7 @@ def _by_place(lines: Floats, process: _Process) -> Floats:
 
 
 def _end_of_rates(epochs: Floats, rates: Floats) -> float:
-    """The epoch at which learning rates that fall in a line, as they do by default, come to 0; else nan."""
+    """The epoch at which learning rates that fall linearly, as they do by default, reach 0; else nan."""
     known = np.isfinite(epochs) & np.isfinite(rates)
     epochs, rates = epochs[known], rates[known]
     top = int(rates.argmax()) if len(rates) else 0
@@ -598,17 +598,17 @@ def _end_of_rates(epochs: Floats, rates: Floats) -> float:
 
 
 def _by_epoch(epochs: Floats, per_epoch: float) -> Floats:
-    """The iterations at these epochs, which are often rounded: at equal distances where that is possible."""
+    """The iterations at these epochs, which are often rounded: at equal distances if possible."""
     even = _evenly(epochs, per_epoch)
-    if even is None or (np.abs(epochs - np.round(epochs))[:-1] < _ROUNDED_EPOCH).all():  # after each epoch
+    if even is None or (np.abs(epochs - np.round(epochs))[:-1] < _ROUNDED_EPOCH).all():  # logged after each epoch
         return np.round(epochs * per_epoch)
     return even
 
 
 def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | None:
-    """Iterations every so many, as trainers log and evaluate, where that agrees with all epochs; else None.
+    """Iterations at equal distances, as trainers log and evaluate, if that agrees with all epochs; else None.
 
-    The doubt is that of the last iteration.
+    `doubt` is that of the last iteration.
     """
     if len(epochs) < 2 or not np.isfinite(epochs).all() or not (per_epoch > 0 and epochs[-1] > 0):
         return None
@@ -623,18 +623,18 @@ def _evenly(epochs: Floats, per_epoch: float, doubt: float = 0.0) -> Floats | No
 
 
 def _doubts(epochs: Floats, per_epoch: float) -> Floats:
-    """How many steps the digits of an epoch, and of the last one that the steps per epoch are from, may hide."""
+    """How many steps the rounding of an epoch may hide, and that of the last one, which sets the steps per epoch."""
     return np.asarray(1 + _ROUNDED_EPOCH * per_epoch * (1 + epochs / np.nanmax(epochs, initial=_ROUNDED_EPOCH)))
 
 
 def _behind(by_place: Floats, epochs: Floats, process: _Process) -> np.ndarray:
-    """The dictionaries that were held back: they stand below later positions of the bar than their epoch says."""
+    """Which dictionaries were held back: the bar above them is further on than their epoch."""
     apart = by_place - epochs * process.per_epoch
     return np.asarray(process.late | (process.in_pages & (apart > _doubts(epochs, process.per_epoch))))
 
 
 def _in_pages(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
-    """Whether some dictionaries stand too late, none before its step, and one of the last ones at its place."""
+    """Whether some dictionaries are late, none is before its step, and one of the last is on time."""
     known = np.isfinite(by_place) & np.isfinite(epochs)
     if not known.any() or not per_epoch > 0:
         return False
@@ -646,7 +646,7 @@ def _in_pages(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
 
 
 def _late(by_place: Floats, epochs: Floats, by_epoch: Floats) -> bool:
-    """Whether the bars above show other iterations than the epochs do, and none that grow with the epoch at all."""
+    """Whether the bars above show other iterations than the epochs do, and none that grow with the epoch."""
     known = np.isfinite(by_place) & np.isfinite(by_epoch) & (epochs > 0)
     if known.sum() <= 2:
         return False
@@ -667,7 +667,7 @@ def _known(values: Floats) -> list[float | None]:
 
 
 def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:
-    """Values at some of the iterations, for the rows; nan where there is none."""
+    """Values at some of the iterations, for the rows; nan if missing."""
     if not len(at) or (values.strides == (0,) and np.isnan(values[0])):
         return np.broadcast_to(np.nan, len(number))  # takes no memory
     column = np.full(len(number), np.nan)
@@ -679,11 +679,11 @@ def _by_number(number: Ints, at: Floats, values: Floats) -> Floats:
 
 
 def _done(number: Ints, elapsed: Floats, rate: Floats, drawn_zero: bool) -> int:
-    """How many iterations the process had done at the first row; 0 where the log does not begin with it."""
+    """How many iterations the process had done at the first row; 0 if the log does not begin with it."""
     first = int(number[0])
     apart = int(number[1] - number[0]) if len(number) > 1 else first
     if not (drawn_zero or first <= 1 or first <= apart):
         return 0
     later = float(elapsed[-1] - elapsed[0]) / max(int(number[-1]) - first, 1)
-    resumed = first > apart and float(elapsed[0]) / first < later / 4  # most of them it cannot have done itself
+    resumed = first > apart and float(elapsed[0]) / first < later / 4  # it cannot have done most of them itself
     return min(apart, first) if resumed else first

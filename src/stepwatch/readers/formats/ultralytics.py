@@ -1,8 +1,8 @@
 """Ultralytics' YOLO, and YOLOv5 and YOLOv7 before it: a progress bar for each epoch, and one for its validation.
 
-A bar counts batches; the seconds that it shows are those of loading and steps, without the validation and the save that
-follow. Of tqdm's bar, and of the one that Ultralytics has drawn itself since, the rate is a moving average: the seconds
-count, and the rate only within the second that they do not show. YOLOv5 and YOLOv7 number epochs from 0.
+A bar counts batches; its seconds cover loading and steps, without the validation and the save that follow. The rate, on
+tqdm's bar and on Ultralytics' own later one, is a moving average: the seconds count, and the rate only decides within
+the second that they do not show. YOLOv5 and YOLOv7 number epochs from 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BARS, _PASSES, _LENGTHS, _ENDS, _CUTS = "bar", "val", "lengths", "completed", "
 class _Ultralytics(LineFormat):
     @cached_property
     def _marks(self) -> tuple[bytes, ...]:
-        """Not what its statements have alike, a slash: any text has many."""
+        """Replaces what its statements have in common, a slash: any text has many."""
         return (b"%",)
 
     def add(self, records: Records, lines: Ints, found: dict[str, Floats]) -> None:
@@ -76,17 +76,17 @@ class _Ultralytics(LineFormat):
         cuts = records.take_table(_CUTS, 2)
         line, epoch, drawn, total = bars[:4]
         if not len(line):
-            if len(totals) or len(np.unique(cuts[:, 1])) > 1:  # it has trained: a header would say that it has not yet
+            if len(totals) or len(np.unique(cuts[:, 1])) > 1:  # it has trained; a header would mean that it has not yet
                 records.events = [event for event in records.events if not (isinstance(event, Fact) and event.header)]
             return
-        # Epochs from 0 have the last number of a length that is one more.
+        # Epochs count from 0 if their last number is one less than their stated count.
         stated = np.append(np.nan, lengths[:, 1])[np.searchsorted(lengths[:, 0], line)]
         from_zero = bool((epoch == 0).any() or (stated == ends[1] + 1).any())
         del stated
         epoch = bars[1] = epoch - (not from_zero)
         records.keep(EPOCHS, ends[0], ends[1] + from_zero)
-        # A pass of the validation is what is drawn between two bars of training; the one behind the end is of the best
-        # weights, and in no time that is printed.
+        # A pass of the validation is what is drawn between two bars of training; the one after the end is of the best
+        # weights, and not in any printed time.
         before = np.searchsorted(line, passes[0])
         final = np.searchsorted(totals[:, 0], passes[0]) > np.searchsorted(
             totals[:, 0], np.where(before > 0, line[before - 1], -1.0)
@@ -95,7 +95,7 @@ class _Ultralytics(LineFormat):
         during = begins & ~final
         records.keep(_PASSES, passes[0][during], 0.0, passes[2][during], 0.0, np.nan, np.nan)
         records.keep(_PASSES, *rows_of(passes, ~final))
-        # An epoch that is validated has ended, where its last drawing was overwritten.
+        # An epoch that is validated has ended, even if its last drawing was overwritten.
         cut = before[during] - 1
         cut = cut[(cut >= 0) & (drawn[cut] < total[cut]) & (drawn[cut] > 0)]
         records.tables[_BARS] = [tuple(bars)]
@@ -112,7 +112,7 @@ class _Ultralytics(LineFormat):
             last = int(np.searchsorted(rows.line, at_line)) - 1
             if last < 0:
                 continue
-            facts: dict[str, float] = {"max_iters": int(rows.number[last])}  # however many had been planned
+            facts: dict[str, float] = {"max_iters": int(rows.number[last])}  # regardless of how many were planned
             above = np.concatenate((lengths[:, 0], totals[:, 0]))
             begun = above[above < at_line].max(initial=-1.0)
             if len(np.unique(epoch[(line > begun) & (line < at_line)])) == epochs:  # none is cut off
@@ -125,7 +125,7 @@ class _Ultralytics(LineFormat):
 
 
 def _seconds(found: dict[str, Floats]) -> Floats:
-    """Since a bar began: whole seconds or tenths, and within the last digit what the rate says."""
+    """Seconds since a bar began: whole seconds or tenths, and within the last digit as the rate says."""
     elapsed, unit = (found["shown"], 1.0) if "shown" in found else (found["shown_s"], 0.0)
     if "s_per_it" in found:
         each = found["s_per_it"]

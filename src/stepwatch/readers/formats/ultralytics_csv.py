@@ -1,8 +1,8 @@
-"""results.csv of Ultralytics' YOLO: a row for each epoch, whose batches nothing in the file shows.
+"""results.csv of Ultralytics' YOLO: a row for each epoch; nothing in the file shows its batches.
 
-`time` runs since the process began to train, and is taken after the epoch's validation and before its save: a row holds
-training and validation, and the save of the row before. A process that goes on writes into the same file, by a clock
-that starts again. YOLOv5 writes no time, and neither did the first of its successors.
+`time` runs since the process began to train, and is taken after the epoch's validation and before its save: a row
+includes training and validation, and the save of the previous row. A process that resumes writes into the same file,
+with a clock that starts again. YOLOv5 writes no time, and neither did the first of its successors.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _ROW = Pattern(rb"(?m)^ *\d{1,7} *,[-+\d.,eEnaif ]{1,4000}$")
 
 
 def sniff(head: bytes) -> float:
-    """How many rows stand under its header, which no other trainer writes."""
+    """How many rows are under its header, which no other trainer writes."""
     header = _HEADER.search(head) if _NAMES.search(head) else None
     return float(sum(1 for _ in islice(_ROW.finditer(head[header.end() :]), MOST_SNIFFED))) if header else 0.0
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """The rows below the last header, which may stand in another block, and may stand there again.
+    """Reads the rows below the last header, which may be in another block.
 
-    As where somebody put two files together.
+    There may be several headers if somebody joined two files.
     """
     named = [(text.rfind(b"\n", 0, found.start()) + 1, found.start()) for found in _NAMES.finditer(text)]
     headers = [begin for begin, end in named if not text[begin:end].strip(b" ")]
@@ -81,7 +81,7 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def _keep_rows(header: bytes, body: bytes, line: int, records: Records) -> None:
-    """Line, epoch, clock, loss and whether it was validated, of the rows below a header."""
+    """Keeps line, epoch, clock, loss and whether it was validated, for the rows below a header."""
     names = [name.strip() for name in header.split(b",")]
     losses = [at for at, name in enumerate(names) if name.startswith(b"train/") and name.endswith(b"loss")]
     clock_at = names.index(b"time") if b"time" in names else None

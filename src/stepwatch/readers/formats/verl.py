@@ -1,8 +1,8 @@
-"""verl: one line for each step of reinforcement learning, with what each of its parts took.
+"""verl: one line for each step of reinforcement learning, with the time of each of its parts.
 
-`timing_s/step` is the whole step. Its parts add up to it: generation, reward, the probabilities, the updates. Saving is
-one of them; testing is one in older versions and stands beside the step in newer ones, which the sum shows. Both are
-taken out of the step.
+`timing_s/step` is the whole step, and its parts add up to it: generation, reward, the probabilities, the updates.
+Saving is one of them. Testing is one in older versions, and separate from the step in newer ones; the sum shows which.
+Both are subtracted from the step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stepwatch.run import Checkpoint, Evaluation, Fact, Levers, Run, Timing, Tra
 _TIMED = b"timing_s/step:"
 _STEP = Pattern(rb"step:(?<![\w/]step:)(\d{1,12}) - ")
 _WANTED = np.array([int.from_bytes(name, "little") for name in (b"timing_s", b"perf/tot", b"perf/thr", b"actor/pg")])
-_PART_OF_STEP = Pattern(r"timing_s/\w{1,60}")  # not those of a part, which have a name of two parts
+_PART_OF_STEP = Pattern(r"timing_s/\w{1,60}")  # not the parts of a part, whose names have two components
 _TIMING, _BESIDE = "timing_s/", ("timing_s/start_profile", "timing_s/stop_profile")
 _PART, _CARDS = "part/", "cards"
 
@@ -39,7 +39,7 @@ class _Verl(LineFormat):
         return float(hits)
 
     def read_block(self, block: Block, left: Ints, numbers: np.ndarray, records: Records) -> None:
-        """Lines of steps are longer than a pattern looks at, and their parts have any name."""
+        """Reads the lines of steps, which are too long for a pattern, and whose parts may have any name."""
         steps = [step for step in _STEP.finditer(block.text) if int(step[1]) <= LARGEST_KEPT]
         begins = np.array([step.start() for step in steps], np.int64)
         rows, first = np.unique(np.searchsorted(block.starts, begins, side="right") - 1, return_index=True)
@@ -86,18 +86,18 @@ class _Verl(LineFormat):
     def finish(self, first_line: int, records: Records) -> None:
         super().finish(first_line, records)
         cards = records.take_table(_CARDS, 2)
-        if len(cards):  # throughput is that of one card
+        if len(cards):  # throughput is per card
             records.events.append(Fact(line=int(cards[0, 0]), name="world_size", value=round(median(cards[:, 1])) or 1))
 
 
 def _figures(block: Block, begins: Ints, ends: Ints) -> dict[str, Floats]:
-    """The figures that are read, of the lines that begin and end here, by name; nan where a line has none."""
+    """The wanted figures of the lines that begin and end here, by name; nan if a line has none."""
     colons, gaps = (np.flatnonzero(block.octets == ord(mark)) for mark in ": ")
     rows = np.searchsorted(begins, colons, side="right") - 1
     inside = (rows >= 0) & (colons < np.append(ends, 0)[rows])
     rows, colons = rows[inside], colons[inside]
     starts = gaps[np.searchsorted(gaps, colons) - 1] + 1 if len(gaps) else colons
-    wanted = np.isin(block.words[starts], _WANTED) & (starts >= begins[rows])  # not behind the line before
+    wanted = np.isin(block.words[starts], _WANTED) & (starts >= begins[rows])  # not on the previous line
     rows, colons, starts = rows[wanted], colons[wanted], starts[wanted]
     wrapped, _, _ = Literal(b"np.").apply(block, colons + 1, colons)  # np.float64(1.5)
     places = colons + 1
@@ -118,7 +118,7 @@ def _figures(block: Block, begins: Ints, ends: Ints) -> dict[str, Floats]:
 
 
 def _stamps(block: Block, rows: Ints, begins: Ints) -> Floats:
-    """The clocks in front of the steps: all at once of those that begin alike."""
+    """The clocks in front of the steps; those that begin alike are read together."""
     heads: dict[bytes, list[int]] = {}
     starts, text = block.starts[rows], block.text
     dressed = np.flatnonzero(begins > starts)
@@ -133,7 +133,7 @@ def _stamps(block: Block, rows: Ints, begins: Ints) -> Floats:
 
 
 def _complete(run: Run, kinds: Kinds, records: Records) -> Run:
-    """The run with the parts of its steps."""
+    """Adds the parts of the steps to the run."""
     tables = {name.removeprefix(_PART): records.table(name, 2) for name in [*records.tables] if name.startswith(_PART)}
     lines = run.iterations.line
     return replace(run, parts={name: at_lines(lines, *table.T) for name, table in tables.items()})

@@ -1,6 +1,6 @@
-"""Weights & Biases: what its files show of a run beside the console output, which is in the trainer's own grammar.
+"""Weights & Biases: what its files show about a run besides the console output, which has the trainer's own format.
 
-The configuration gives settings, the metadata the card. Where the output holds no iteration, the summary gives the mean
+The configuration contains settings, the metadata the card. If the output has no iteration, the summary shows the mean
 over the whole run. Host, user, e-mail, arguments and paths are never kept.
 """
 
@@ -24,7 +24,7 @@ _CONFIG, _METADATA, _SUMMARY = "config.yaml", "wandb-metadata.json", "wandb-summ
 _OWN_KEYS = (b'"_runtime"', b'"_step"', b'"_timestamp"')
 _LARGEST_BYTES = 20_000_000
 _STEPS = ("train/global_step", "trainer/global_step", "global_step", "iter", "step")
-# Not any word: Lightning calls the loss of a step train_loss_step, and total_steps may be what is planned.
+# Not every word: Lightning calls the loss of a step train_loss_step, and total_steps may be what is planned.
 _OTHER_STEPS = Pattern(
     r"(?i)(?:\w+[/.])?(?:(?:global|update|optimi[sz]er|opt|train|training|grad|gradient|current)_)?(?:step|iter|iteration)s?"
 )
@@ -35,17 +35,17 @@ CARD = Pattern(r"[\w .()/+-]{2,80}")
 
 
 def completed(runs: tuple[Run, ...], beside: tuple[Source, ...]) -> tuple[Run, ...]:
-    """The runs with what the files beside their log show; what the log says wins."""
+    """Completes the runs with what the files next to their log show; the log takes precedence."""
     files = {source.name: source.text for source in beside if source.name in (_CONFIG, _METADATA)}
     stated = _settings(files.get(_CONFIG, b""))
     card, count = _card(_object(files.get(_METADATA, b"")))
-    if count == 1:  # of several that are there, a run may use fewer
+    if count == 1:  # if several are there, a run may use fewer
         stated.setdefault("world_size", 1)
     return with_settings(runs, stated, card)
 
 
 def with_settings(runs: tuple[Run, ...], stated: Mapping[str, Value], card: str | None) -> tuple[Run, ...]:
-    """The runs with settings and a card from beside their log; what the log says wins, and how far rows are apart."""
+    """Adds settings and a card to the runs; what the log says, and the distance of its rows, take precedence."""
     whole = []
     for run in runs:
         items = run.settings.items()
@@ -56,7 +56,7 @@ def with_settings(runs: tuple[Run, ...], stated: Mapping[str, Value], card: str 
 
 
 def with_summary(source: Source) -> Source:
-    """The source with the summary as its text, where the output shows no iteration."""
+    """The source with the summary as its text, if the output shows no iteration."""
     summary = next((file.text for file in source.beside if file.name == _SUMMARY), b"")
     if is_cut_json(summary) and not source.text.strip():
         raise cut_off(_SUMMARY)
@@ -64,10 +64,10 @@ def with_summary(source: Source) -> Source:
 
 
 def _settings(text: bytes) -> dict[str, Value]:
-    """Settings among the values of a config.yaml, each under its name as `value`."""
+    """The settings among the values of a config.yaml, which has each of them under its name as `value`."""
     if not text.strip() or len(text) > _LARGEST_BYTES:
         return {}
-    import yaml  # only here
+    import yaml  # only needed here
 
     try:
         document = yaml.safe_load(text)
@@ -105,7 +105,7 @@ def _object(text: bytes) -> dict[str, object]:
 
 
 def sniff(head: bytes) -> float:
-    """1 where it is a summary: an object with W&B's own keys."""
+    """1 if it is a summary: an object with W&B's own keys."""
     begins = head.lstrip()[:1] == b"{"
     return 1.0 if begins and sum(key in head for key in _OWN_KEYS) > 1 else 0.0
 
@@ -134,14 +134,14 @@ def finish(first_line: int, records: Records) -> None:
 
 
 def step_key(names: Iterable[str]) -> str | None:
-    """What counts the steps: one of the usual names, else another that says so."""
+    """The key that counts the steps: one of the usual names, else another one that says so."""
     names = set(names)
     usual = next((name for name in _STEPS if name in names), None)
     return usual or min(filter(_OTHER_STEPS.fullmatch, names), default=None)
 
 
 def _step(summary: Mapping[str, object]) -> float | None:
-    """How far the run came."""
+    """The step that the run reached."""
     named = {*_STEPS} & summary.keys() | {*filter(_OTHER_STEPS.fullmatch, summary)}
     counts = {name: count for name in named if (count := _first(summary, (name,))) is not None and count % 1 == 0}
     name = step_key(counts)

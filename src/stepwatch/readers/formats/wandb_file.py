@@ -1,7 +1,7 @@
-"""W&B's own file of a run, run-….wandb, which holds its history also where nothing was uploaded.
+"""W&B's own file of a run, run-….wandb, which contains its history even if nothing was uploaded.
 
-Every row of the history has the time at which it was logged, as the numbers of an event file have: it is read as those
-are. Where no row shows steps, the console output that the file holds is read instead (reading.py).
+Every row of the history has the time at which it was logged, like the numbers of an event file: it is read in the same
+way. If no row shows steps, the console output in the file is read instead (reading.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sniff(head: bytes) -> float:
 
 
 class Whole(NamedTuple):
-    """What a file holds beside the console output."""
+    """What a file contains besides the console output."""
 
     history: History
     found: Recorded
@@ -42,7 +42,7 @@ class Whole(NamedTuple):
         records.events += facts_of(self.found)
 
     def add_epochs(self, first_line: int, records: Records) -> None:
-        """Where neither the history nor the console output shows steps, an epoch is what can be timed."""
+        """Adds epochs: what can be timed if neither the history nor the console output shows steps."""
         epochs = self.history.epochs()
         if epochs is not None:
             begun = self.found.started_s if self.found.started_s is not None else math.nan
@@ -51,7 +51,7 @@ class Whole(NamedTuple):
             records.events += facts_of(self.found)
 
     def facts(self) -> list[Fact]:
-        """What the file shows of the run beside what it printed."""
+        """What the file shows about the run besides what it printed."""
         return EventHistory({}, [settings_text(self.found.config, 0.0)]).facts() + facts_of(self.found)
 
     @property
@@ -62,14 +62,14 @@ class Whole(NamedTuple):
 
 @dataclass(slots=True)
 class _Begun:
-    """A file of which some was read."""
+    """A file that is partly read."""
 
     decoder: Decoder = field(default_factory=Decoder)
     rows: int = 0
 
 
 def parse(text: bytes, first_line: int, records: Records) -> None:
-    """Rows of the history become columns as they come: there may be millions."""
+    """Turns rows of the history into columns as they come: there may be millions."""
     if not records.kept:
         records.kept.append(_Begun())
     (begun,) = records.kept
@@ -78,7 +78,7 @@ def parse(text: bytes, first_line: int, records: Records) -> None:
     keep_rows(found.history, begun.rows, records)
     begun.rows += len(found.history)
     found.history.clear()
-    found.console.clear()  # it is read again where it is needed
+    found.console.clear()  # it is read again if it is needed
 
 
 def finish(first_line: int, records: Records) -> None:
@@ -102,13 +102,13 @@ def _whole(records: Records) -> Whole:
 
 
 def completed(runs: tuple[Run, ...], facts: list[Fact]) -> tuple[Run, ...]:
-    """Runs of the console output with what the file shows beside it; what the output says wins."""
+    """Adds what else the file shows to the runs of its console output; the output takes precedence."""
     named = {fact.name: fact.value for fact in facts}
     return with_settings(runs, {name: named[name] for name in named if name in KINDS}, named.get("gpu_text"))
 
 
 def with_evaluations(run: Run, epochs: Run) -> Run:
-    """A run of the console's bars with what the history's clock shows between them: an evaluation after each epoch."""
+    """Adds an evaluation after each epoch to a run of the console's bars: the history's clock shows its time."""
     number, times, last = run.iterations.number, run.iterations.time_s, len(epochs.iterations)
     steps, rest = divmod(int(number[-1]), last)
     evaluated = len(epochs.evaluations) == last and int(epochs.iterations.number[-1]) == last
@@ -132,7 +132,7 @@ def facts_of(recorded: Recorded) -> list[Fact]:
     facts = []
     if recorded.cards and CARD.fullmatch(recorded.cards[0]):
         facts.append(Fact(0, "gpu_text", recorded.cards[0]))
-    if len(recorded.cards) == 1:  # of several that are there, a run may use fewer
+    if len(recorded.cards) == 1:  # if several are there, a run may use fewer
         facts.append(Fact(0, "world_size", 1))
     if recorded.exit_code == 0:
         facts.append(Fact(0, "ended", True))

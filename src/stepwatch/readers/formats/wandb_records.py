@@ -1,8 +1,8 @@
-"""W&B's own file of a run, run-….wandb: LevelDB's framing and the few fields of its messages, read by hand.
+"""W&B's own file of a run, run-….wandb: LevelDB's framing and the few fields of its messages, decoded by hand.
 
-Behind the mark of 7 bytes, blocks of 32 KiB hold pieces: a checksum (4 bytes), the length (2), and whether it is a
-whole record or its first, middle or last piece (1). No piece goes over the end of a block, so that reading can begin
-again at the next one where there is damage. Fields by their number in wandb_internal.proto.
+After the mark of 7 bytes, blocks of 32 KiB contain pieces: a checksum (4 bytes), the length (2), and whether it is a
+whole record or its first, middle or last piece (1). No piece crosses the end of a block, so that reading can restart at
+the next one after damage. Fields have their numbers in wandb_internal.proto.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KINDS = [zlib.crc32(bytes((kind,))) for kind in range(256)]  # the checksum of 
 _PLAIN_ITEM = re.compile(
     rb"\n.([\n\x12].[^\x82]*)\x82\x01.(-?(?:0|[1-9]\d{0,15})(?:\.\d+)?(?:[eE][-+]?\d{1,2})?)", re.DOTALL
 )
-"""A short key and a number in JSON. The lengths between them say nothing more: each byte has its place without them."""
+"""A short key and a number in JSON. The lengths in between are redundant: they do not change where each byte is."""
 
 
 class _Piece(IntEnum):
-    """What a piece is of its record."""
+    """Which part of its record a piece is."""
 
     WHOLE = 1
     FIRST = 2
@@ -37,7 +37,7 @@ class _Piece(IntEnum):
 
 
 class _Field(IntEnum):
-    """Of a record, as wandb_internal.proto numbers them."""
+    """The fields of a record, as wandb_internal.proto numbers them."""
 
     HISTORY = 2
     OUTPUT = 4
@@ -50,7 +50,7 @@ class _Field(IntEnum):
 
 @dataclass(slots=True)
 class Recorded:
-    """What a run logged, up to where its file ends."""
+    """What a run logged, up to the end of the file."""
 
     history: list[dict[str, object]] = field(default_factory=list)
     config: dict[str, object] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Recorded:
     exit_code: int | None = None
     cards: list[str] = field(default_factory=list)
     damaged: int = 0
-    """How often something was lost: at the end of a file that was cut, too."""
+    """How often something was lost, including at the end of a file that was cut off."""
 
 
 def decode(data: bytes) -> Recorded:
@@ -71,7 +71,7 @@ def decode(data: bytes) -> Recorded:
 
 
 def console(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """What the program printed, of a file in any pieces."""
+    """What the program printed, from a file in pieces of any size."""
     decoder = Decoder((_Field.OUTPUT, _Field.RAW_OUTPUT))
     for block in blocks:
         decoder.feed(block)
@@ -80,20 +80,20 @@ def console(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class Decoder:
-    """Bytes of a file in any pieces to what their records hold, all of them or only those of some kinds."""
+    """Decodes a file, in pieces of any size, into the contents of its records: all, or only some kinds."""
 
     def __init__(self, wanted: Collection[_Field] = tuple(_Field)) -> None:
         self.found = Recorded()
         self._wanted = wanted
-        self._place = 0  # in the file, of what is held
+        self._place = 0  # position in the file of what is held
         self._held = b""
-        self._begin = len(b":W&B") + 3  # behind which reading goes on: at first the mark and its version
+        self._begin = len(b":W&B") + 3  # where reading continues: at first after the mark and its version
         self._parts: list[bytes] = []
         self._opened = False
 
     @property
     def is_cut(self) -> bool:
-        """Whether what was fed ends within a record."""
+        """Whether the data so far ends within a record."""
         return self._opened or len(self._held) > 0
 
     def feed(self, data: bytes) -> None:
@@ -114,10 +114,10 @@ class Decoder:
                 continue
             checksum, size, kind = _HEADER.unpack_from(data, begin)
             end = begin + _HEADER.size + size
-            if checksum == size == kind == 0:  # what is left of a block
+            if checksum == size == kind == 0:  # the unused rest of a block
                 begin += left
                 continue
-            if end > len(data) and size <= left - _HEADER.size:  # cut, or not yet there
+            if end > len(data) and size <= left - _HEADER.size:  # cut off, or not yet written
                 break
             piece = data[begin + _HEADER.size : end]
             if size > left - _HEADER.size or zlib.crc32(piece, _KINDS[kind]) != checksum:
@@ -166,14 +166,14 @@ def _time(message: bytes, wanted: int) -> float | None:
     return None
 
 
-@lru_cache(1 << 12)  # all rows have the same ones
+@lru_cache(1 << 12)  # all rows have the same keys
 def _key(part: bytes) -> str:
-    """The key of an item, of the field that holds it; nothing where the bytes are no such field."""
+    """The key of an item, from the field that contains it; empty if the bytes are not such a field."""
     return intern(part[2:].decode("utf-8", "replace")) if part[1] == len(part) - 2 < 0x80 else ""
 
 
 def _plain_items(message: bytes) -> dict[str, object]:
-    """Those of a message that has nothing but short keys and numbers, as almost all rows have; else nothing."""
+    """The items of a message that has only short keys and numbers, as almost all rows do; else empty."""
     found = _PLAIN_ITEM.findall(message)
     items: dict[str, object] = {_key(key): float(number) for key, number in found}
     size = sum([5 + len(key) + len(number) for key, number in found])
@@ -181,7 +181,7 @@ def _plain_items(message: bytes) -> dict[str, object]:
 
 
 def _items(message: bytes, wanted: int) -> dict[str, object]:
-    """Values by key; a nested key as one, with points. Newer versions have fields for plain values beside JSON."""
+    """Values by key; nested keys are joined with points. Newer versions have fields for plain values besides JSON."""
     found: dict[str, object] = {}
     for item in _parts(message, wanted):
         key = ""
@@ -203,5 +203,5 @@ def _items(message: bytes, wanted: int) -> dict[str, object]:
                 value = text.decode("utf-8", "replace")
             elif number in (8, 16):
                 value = json.loads(text)
-        found[intern(key or ".".join(nested))] = value  # all rows have the same ones
+        found[intern(key or ".".join(nested))] = value  # all rows have the same keys
     return found

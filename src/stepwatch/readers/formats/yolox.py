@@ -1,7 +1,7 @@
-"""YOLOX: a line every few iterations with the mean time since the one before.
+"""YOLOX: a line every few iterations with the mean time since the previous one.
 
-`iter_time` has the loading of data in it, which `data_time` shows. The last iterations of an epoch have no line of
-their own. Behind each epoch the weights are saved, and again behind an evaluation: the clock of both shows its cost.
+`iter_time` includes the loading of data, which `data_time` shows. The last iterations of an epoch have no line. After
+each epoch the weights are saved, and again after an evaluation: the clocks of both show its cost.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Yolox(LineFormat):
 
 
 def _with_ends(table: np.ndarray, saves: Floats) -> np.ndarray:
-    """With the last iterations of an epoch that is saved behind its last line, each as long as those before."""
+    """Adds the last iterations of epochs that are saved after their last line, each as long as those before."""
     ends = np.flatnonzero(np.diff(table[:, 1], append=np.inf) != 0)
     behind = np.append(saves, np.inf)[np.searchsorted(saves, table[ends, 0])]
     ended = (behind < np.append(table[1:, 0], np.inf)[ends]) & (table[ends, 2] < table[ends, 3])

@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 from tests.builders import Saves, Truth, a_log
+from tools import ROOT
 
 from stepwatch import i18n
 from stepwatch.advice import advice_on_log
@@ -112,6 +113,11 @@ def test_first_screen_answers_first_and_ends_with_a_command() -> None:
     assert lines[0] == "◆ Overhead"
     assert lines[1].startswith("A normal iteration takes ")
     assert lines[-1].strip() == "stepwatch explain train.log --gpu 4070"
+
+
+def test_who_gives_a_price_sees_the_cost_on_the_first_screen() -> None:
+    request = ExplainRequest(logs=(str(ROOT / "examples" / "nanogpt-4070.log"),), price_per_hour="2")
+    assert "costs 0.6044" in " ".join(render(explain(request), "terminal", "en").split())
 
 
 def test_next_command_asks_for_what_is_missing_and_keeps_what_was_given() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -20,6 +21,20 @@ os.environ["STEPWATCH_DEBUG"] = "1"
 # Tests run side by side and their models are tiny: threads of linear algebra would only wait for each other.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Cycles are searched for less often, and never among modules and tests, which are most objects and no garbage. At the
+# end once, while pytest still reports what it finds; pytest itself would search all of them several times.
+gc.set_threshold(100_000)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.collect()
+    gc.freeze()
+
 
 # What is started in the background, as by nohup, ignores Ctrl-C, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

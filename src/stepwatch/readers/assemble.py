@@ -304,7 +304,7 @@ def _admitted(run: Run) -> Run:
 def _in_order(iterations: Iterations) -> tuple[Iterations, bool]:
     """Rows by rising number, each once, with a continuous clock: excerpts and ranks repeat and reorder lines."""
     untimed = rows_where(lambda time_s: ~np.isfinite(time_s), iterations.time_s)
-    if 0 < len(untimed) < len(iterations):  # if no row has a time, the caller must see them
+    if 0 < len(untimed) < len(iterations):  # if no row has a time, keep all for the error message
         iterations = iterations.take(np.isfinite(iterations.time_s))
     reordered = bool((iterations.number[1:] < iterations.number[:-1]).any())
     if (iterations.number[1:] <= iterations.number[:-1]).any():
@@ -384,7 +384,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
     return Settings.of(Origin.LOG, values).overridden_by(Settings.of(Origin.INFERRED, inferred))
 
 
-# --- the records of several processes as the one run that they were ---------------------------------------------
+# --- joining the records of several processes to one run --------------------------------------------------------
 
 
 def joined_ranks(runs: Sequence[Run], *, by_name: bool = False) -> tuple[Run, ...]:

@@ -55,7 +55,7 @@ def not_like(example: str) -> NoIterations:
 
 
 def nothing_found(source: Source) -> NoIterations:
-    """Reports not text, a config, lines without times, a line for `--like`, an error, or the nearest line."""
+    """The first that applies: not text, a config, lines without times, a line for `--like`, an error, the nearest."""
     sample = source.head(1 << 16).decode("utf-8", "replace")
     if sample.count("\ufffd") > 0.1 * len(sample):
         return NoIterations(

@@ -45,7 +45,7 @@ FORMAT = LineFormat(
 
 
 def _finish(first_line: int, records: Records) -> None:
-    """Adds the parameters, which are printed in two parts, and the number of cards, from the ranks that wrote text."""
+    """Adds the parameters, printed in two parts, and the number of cards, from the ranks that wrote samples."""
     FORMAT.finish(first_line, records)
     facts = [event for event in records.events if isinstance(event, Fact)]
     decayed = 0.0

@@ -213,11 +213,11 @@ def _from_rates(rows: Iterations, facts: Sequence[Fact], breakdown: np.ndarray) 
         usable = fine(seconds, rows.stamp_s)
         by_clock = np.where(usable | (not usable.any()), seconds / steps, np.nan)
         seen = rows.reported_tokens_per_s * by_clock
-        # A step cannot be longer than the clock's time between two.
+        # A step cannot take longer than the clock shows between two lines.
         if np.isfinite(seen).any() and (batch is None or np.nanmedian(seen) < 0.9 * batch):
             batch = float(np.nanmedian(seen))
         times = (batch or math.nan) / rows.reported_tokens_per_s
-    if any(fact.name == "running" for fact in facts):  # old lines: the mean of the whole run, which shows nothing
+    if any(fact.name == "running" for fact in facts):  # old lines: the mean of the whole run, which is of no use
         return replace(rows, time_s=np.where(np.isfinite(by_clock), by_clock, times)), {"averaged": True}
     if batch is None:  # the sum of the timers after each line
         parts = _summed(breakdown)

@@ -143,8 +143,7 @@ def _end_of(number: Floats, left: Floats, pace: Floats) -> int:
     """
     near = left <= 2 * np.nanmin(left)
     value = float(np.median((number + left)[near]))
-    # The largest error in 14 runs was 2 % of what is left: an eta is based on a median of times, the line on their
-    # mean.
+    # The largest error in 14 runs was 2 % of what is left: an eta uses a median of times, the line their mean.
     doubt = 0.02 * float(np.median(left[near])) + 1 + 1 / float(np.median(pace[near]))
     for digits in range(len(str(int(value))), -1, -1):
         end = int(round(value / 10**digits) * 10**digits)

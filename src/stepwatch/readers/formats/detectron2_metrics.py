@@ -92,8 +92,7 @@ def finish(first_line: int, records: Records) -> None:
             end = int(rows.number[row]) + round(ahead)
             later = fell[fell > row]
             last = int(rows.number[later[0] - 1 if len(later) else -1])
-            # Older versions show in what follows: the last object, which alone may be off the interval, or a round
-            # number.
+            # Older versions show by what follows: the last object, possibly off the interval alone, or a round number.
             one_less = last == end - 1 and last % _EVERY != 0
             older = ahead > 0 and (one_less or ((end - 1) % _ROUND == 0 and end % _ROUND != 0))
             records.events.append(Fact(int(rows.line[row]), "max_iters", end - older))

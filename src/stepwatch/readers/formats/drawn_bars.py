@@ -269,8 +269,7 @@ def _begins(drawn: Drawn, before: Drawn, lap: list[Draw], *, right_behind: bool)
         return drawn.number == drawn.last
     if drawn.number < drawn.last:
         return False
-    # The last position again: the same bar if it follows directly, and the log has more of it than its end or it is
-    # near.
+    # The last position again: the same bar if directly below, and more of it than its end is logged or it is near.
     if right_behind and lap[0].number < drawn.last:
         return False
     return not right_behind or drawn.line - before.line > 2 or drawn.elapsed_s > before.elapsed_s + 1

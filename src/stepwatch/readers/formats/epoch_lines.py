@@ -38,8 +38,8 @@ _TOOK = Pattern(
     r"(?i)(?:\b(?:time(?: taken| cost)?|took|cost time|duration)[ :=]{1,3}"
     r"|(?<![^ ])[\[(](?=[\d.]{1,12} ?s\w{0,6}[\])]))"
     r"(?:(?P<clock>\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?)|(?P<seconds>\d{1,9}(?:\.\d{1,9})?) ?(?:s|sec|secs|seconds)\b)"
-    # Without a unit it is seconds, as Python's clock gives them: who writes minutes has divided, and says so.
-    # That of a batch is shorter, and its mean stands behind it.
+    # Without a unit it is seconds, as from Python's clock: whoever prints minutes has divided, and names the unit.
+    # The time of a batch is shorter, and is followed by its mean.
     r"|\b(?:(?:epoch|total)[ _])?time[ :=]{1,3}(?P<bare>\d{1,9}\.\d{2,9})(?![\d:]| ?(?:m|h|%|\())"
 )
 _DONE = Pattern(r"(?i)\W{0,8}training (?:of \w{1,40} )?(?:is |was )?(?:done|finished|completed?|over)\b")
@@ -57,7 +57,7 @@ _BELOW_EPOCH = Pattern(r"(?m)^[ -]{0,4}(?P<seconds>\d{1,9})s - (?P<results>(?:lo
 _STEP = Pattern(  # of a line about a batch
     r"(?i)^\W{0,3}\[ *\d{1,9}(?![\d.]| ?s)|\b(?:step|iter|iteration|batch)\W{0,3}\d"
 )
-_EPOCHS = "epochs "  # begins the kind of a line with an epoch
+_EPOCHS = "epochs "  # begins `kind` for lines with an epoch
 _RESULTS = _EPOCHS + "below"
 _BELOW = "below"
 """The time and the results of an epoch, below the line with its number."""

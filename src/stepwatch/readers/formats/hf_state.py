@@ -27,7 +27,7 @@ from stepwatch.readers.text.line import MOST_SNIFFED
 from stepwatch.run import Evaluation, Fact, Timing, Traits
 from stepwatch.sources import cut_off, is_cut_json
 
-# One entry of log_history, whole or on lines of its own; the rest of the file is plain keys.
+# One entry of log_history, on one line or several; the rest of the file is plain keys.
 _ENTRY = Pattern(rb'\{(?P<body>[^{}]{0,20000}?"step":\s{0,4}\d[^{}]{0,20000}?)\}')
 _PAIR = Pattern(rb'"(?P<key>[^"\n]{1,80})":\s{0,4}"?(?P<value>-?(?:\d[\d.]{0,30}(?:[eE][-+]?\d{1,3})?|NaN|Infinity))')
 _MARKS = Pattern(rb'"log_history"\s{0,4}:|"is_world_process_zero"|"is_hyper_param_search"')
@@ -44,7 +44,7 @@ _BOUNDED = ("runtime", "step", "steps")
 _ROWS, _EVALUATED = "rows", "evaluated"
 MOST_HELD = 1 << 22
 """Bytes of a state that are held; from a longer one, entries are taken out while it is read."""
-_LONGEST_ENTRY = 50_000  # that its pattern matches
+_LONGEST_ENTRY = 50_000  # that _ENTRY matches
 _SMALL = 2.0**-90  # factor for a loss: a table holds no number as large as the loss of a regression may be
 _Entry = dict[str, float]
 

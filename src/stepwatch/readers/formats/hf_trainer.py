@@ -69,7 +69,7 @@ _AXOLOTL = (
     *(b"memory/max_active", b"memory/max_mem_active", b"memory/max_alloc", b"memory/max_mem_alloc"),
     *(b"memory/device_reserved", b"memory/device_mem_reserved"),
 )
-_SIGNS = (  # the last three are warnings of a Trainer that begins
+_SIGNS = (  # the last three are warnings of a starting Trainer
     *(b"*** Running training ***", b"Total optimization steps = ", b"Total steps = ", b"Saving model checkpoint"),
     *(b"in the `trainer_state.json`", b"tokenizer has new PAD/BOS/EOS tokens", b"max_steps is given, it will override"),
 )
@@ -115,7 +115,7 @@ class TrainerFormat(LineFormat):
 
     @cached_property
     def marks_of_time(self) -> tuple[str, ...]:
-        """Without those of a bar that is not drawn: any text may have a percentage."""
+        """Without the marks of a bar that is not drawn: any text may have a percentage."""
         return tuple(mark.decode() for line in (_BAR, _DICTIONARY) for mark in line.marks_of_time)
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
@@ -173,7 +173,7 @@ class TrainerFormat(LineFormat):
 
 
 def _is_all_bars(head: bytes) -> bool:
-    """Whether there is only a single bar: a user who gives us that considers it a training."""
+    """Whether there is nothing but one bar: a user who gives us that considers it a training."""
     lines = (line.decode("utf-8", "replace") for line in head.split(b"\n") if line.strip())
     if not all(_BAR.fits(line) for line in islice(lines, MOST_SNIFFED)):
         return False

@@ -116,7 +116,7 @@ class History(NamedTuple):
             return None
         each = known[np.append(np.ones(1, bool), known[1:] != known[:-1])[: len(known)]]
         trained = self.with_any(name for name in self.columns if "loss" in name.lower() and not EVALUATION.search(name))
-        # A fall to the first is another training; the last epoch may have ended before the row with its number.
+        # A fall to the first is another training; the last epoch may have no row with its number yet.
         rises = bool(((each[1:] > each[:-1]) | (each[1:] <= each[:1])).all())
         if len(each) < 2 or not rises or not 0 < len(trained) <= len(each) + 1:
             return None

@@ -77,7 +77,7 @@ def apart_at_start(number: Floats, time: Floats, data: Floats) -> tuple[Floats, 
     """The times and waits of a process's rows; first rows that are means since the start are resolved into their own.
 
     Means of the last 50 iterations, printed every 10, are such means until the fiftieth: a wait at the start would
-    count in each of them. Rows are taken as such if each is slow, and what it adds to the previous one is a usual row.
+    count in each of them. Rows are treated so if each is slow, but the part that it adds to the previous one is usual.
     """
     usual = np.median(time)
     slow = int(np.argmax(np.append(time < _SLOW * usual, True)))

@@ -1,10 +1,10 @@
 """Keras 2 and 3: the last line of an epoch, from the progress bar or from verbose=2.
 
 What follows the bar is an average over the epoch, rounded to a whole number, that includes the validation. If the bar
-was also drawn before the validation, the validation is the difference between the two. The bar may leave the epoch's
-first step out of the average, but elapsed time includes it: the first step is the difference between the two. The first
-step of a fit becomes a separate row; those of later epochs stay in their mean, which is what both figures allow. If all
-of the first epoch was slow, due to compilation and the first validation, it is one row.
+was also drawn before the validation, the validation is what the last drawing adds. The bar may leave the epoch's first
+step out of the average, but elapsed time includes it: the first step is the difference of the two. The first step of a
+fit becomes a separate row; those of later epochs stay in their mean, which is what both figures allow. If all of the
+first epoch was slow, due to compilation and the first validation, it is one row.
 Numbers count steps over all epochs. Versions before TensorFlow 2.2 count samples if all data is passed at once: the
 first drawing of a bar then shows the batch size, and thus the steps.
 """
@@ -279,8 +279,7 @@ def _add_events(finals: _Finals, epoch: np.ndarray, took_s: Floats, records: Rec
 
 
 def _add_rows(finals: _Finals, epoch: np.ndarray, records: Records) -> np.ndarray:
-    """Adds a row per epoch, and one for the first step of a fit if that was notably slow; returns which epochs have
-    one.
+    """Adds a row per epoch, and one for a fit's first step if that was notably slow; returns which epochs have one.
 
     The first step of a later epoch fills the pipeline again, as in each epoch: it is part of their mean.
     """

@@ -118,7 +118,7 @@ def _rate(found: dict[str, Floats]) -> tuple[Floats, Floats]:
 
 
 def _since_start(position: Floats, elapsed: Floats, rate: Floats, digits: Floats) -> tuple[Floats, Floats]:
-    """Seconds since the bar began, and their error: batches by rate, if its digits are more precise."""
+    """Seconds since the bar began, and their error: batches divided by the rate, if that is more precise."""
     with np.errstate(divide="ignore", invalid="ignore"):
         fine = position * rate
         error = fine * 0.005 / np.maximum(digits, 1e-9)

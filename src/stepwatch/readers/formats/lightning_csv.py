@@ -81,7 +81,7 @@ def finish(records: Records) -> None:
     new = np.append(True, number[1:] != number[:-1])[: len(number)]
     lines, number, loss, *columns = rows_of([lines, number, loss, *clocks.values()], new)
     if len(lines) > MANY_ROWS:
-        loss = loss.astype(np.float32)  # as it is kept: memory for the times
+        loss = loss.astype(np.float32)  # as it will be stored: leaves memory for the times
     if len(lines):
         clocks, number = dict(zip(clocks, columns, strict=True)), _whole(number)
         goes_on = bool((records.take_columns(_BEGIN, 2)[1][:1] > 0).any())
@@ -106,7 +106,7 @@ def _timed(names: Sequence[str]) -> list[str]:
 def _tables(text: bytes, begin: int, names: Sequence[str]) -> Iterator[tuple[Ints, Floats]]:
     """Lines and their cells as numbers, nan if empty; lines of another width are left out."""
     width = len(names)
-    # The columns whose numbers are used; of others, at most it counts whether there is a number.
+    # The columns whose numbers are used; of others, at most their presence counts.
     telling = (_LOSS, _PER_STEP, _PER_EPOCH, _SINCE_START)
     wanted = [
         place

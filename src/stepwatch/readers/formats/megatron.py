@@ -74,7 +74,7 @@ class _Megatron(LineFormat):
         if any(isinstance(event, Fact) and event.name == "eval_iters" and event.value < 1 for event in stated):
             stated = [event for event in stated if not (isinstance(event, Fact) and event.name in _OF_EVALUATIONS)]
         if not any(isinstance(event, Fact) and event.name == "own_clock" for event in stated):
-            # The timer keeps running: subtract what is known to have taken how long; the rest stays in the next line.
+            # The timer keeps running: subtract what has a known duration; the rest stays in the next line.
             inside = set()
             for kind, own in ((EVALUATION, evaluations), (CHECKPOINT, saves)):
                 if own and all(event.took_s is not None for event in own):
@@ -87,7 +87,7 @@ class _Megatron(LineFormat):
 
 
 def _saves(events: Sequence[Event], rows: Iterations) -> list[Checkpoint]:
-    """Each save once: its timer, printed when it is done, shows its time, else the clocks of its begin and end do."""
+    """Each save once: timed by its timer, printed when it is done, else by the clocks of its begin and end."""
     saves: list[Checkpoint] = []
     for event in events:
         if isinstance(event, Checkpoint) and saves and saves[-1].at == event.at:

@@ -103,7 +103,7 @@ def _since_begin(epochs: Epochs, left: Floats, older: Floats) -> Floats:
         done, own = epochs.done[part], left[part]
         to_come = repeated(epochs.total[some], lengths[some]) - done
         with np.errstate(divide="ignore", invalid="ignore"):
-            least = done * ((own - older[part] * MINUTE_S) / to_come)  # the older ones subtract two, rounded down
+            least = done * ((own - older[part] * MINUTE_S) / to_come)  # older versions subtract two rounded figures
             most = done * ((own + MINUTE_S) / to_come)
         least = np.where(to_come > 0, np.maximum(least, 0.0), 0.0)
         most = np.where(to_come > 0, most, np.inf)

@@ -79,7 +79,7 @@ class Modded(LineFormat):
         new = np.flatnonzero((np.diff(at, prepend=0) <= 0) | (np.diff(last, prepend=-1) != 0)).tolist()
         records.events += [Fact(line=int(line[row]), name="max_iters", value=int(last[row])) for row in new]
         rows = records.iterations()
-        # The listing contains the same words; and an error that it handles is not one that happened.
+        # The listing contains the same words; and an error that it handles has not happened.
         source = {unread.line for unread in records.unread if "{" in unread.text}
         records.unread = [unread for unread in records.unread if unread.line not in source]
         records.unread_lines = [line for line in records.unread_lines if line not in source]
@@ -167,8 +167,7 @@ def _timed(clocks: _Clocks) -> tuple[Ints, Ints, Floats]:
     ended -= printed
     ended *= ahead
     if ahead and number[0] == 0:
-        # Lines run ahead from the first one that comes after less than half a step: the card was waited for before
-        # that.
+        # Lines run ahead from the first that comes after less than half a step; before it, the card was waited for.
         usual = float(np.median(np.diff(printed), overwrite_input=True)) if len(printed) > 1 else 0.0
         fast = np.flatnonzero(np.diff(printed[:10]) < 0.5 * usual)  # among the steps that were not counted in 2024
         ended[: int(fast[0]) + 1 if len(fast) else 0] = 0.0

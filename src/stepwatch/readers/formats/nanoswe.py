@@ -1,4 +1,4 @@
-"""nanoswe, a descendant of nanochat with different lines, each with a clock.
+"""nanoswe, a descendant of nanochat with its own lines, each with a clock.
 
 The clock in front of every line shows what happens between two steps: checkpoints, evaluations, a cluster that waits.
 """

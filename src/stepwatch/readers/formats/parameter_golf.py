@@ -1,4 +1,4 @@
-"""parameter-golf: modded-nanogpt's clock, with a time limit that ends most runs, and some different lines.
+"""parameter-golf: modded-nanogpt's clock, with a time limit that ends most runs, and its own lines.
 
 Newer variants print minutes with one decimal; tokens per second since the start have all digits, and show the clock
 exactly. The plan is a number of iterations or seconds of training, whichever ends first. What follows the last step

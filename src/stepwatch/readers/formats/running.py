@@ -135,8 +135,7 @@ def lap_times(laps: Laps, pauses: Sequence[int] | Ints = (), took_s: Sequence[fl
     times[begins] = laps.elapsed_s[begins] / np.where(laps.done > 0, laps.done, laps.number[begins])
     for lap in np.flatnonzero((laps.done == 0) & (laps.lengths > 1)).tolist():
         times[begins[lap]] = median(times[begins[lap] + 1 : ends[lap]])
-    # A first row so early that its clock shows nothing shares a mean with later ones; the run's first row shows its
-    # start.
+    # A first row too early for its clock shares a mean with later rows; the run's first row shows the start instead.
     early = laps.elapsed_s[begins] < _LONG * laps.error_s[begins]
     for lap in np.flatnonzero(early & (laps.done > 0) & (laps.lengths > 1) & (begins > 0)).tolist():
         rows = slice(int(begins[lap]), int(ends[lap]))
@@ -171,7 +170,7 @@ def _without_pauses(
     places, costs = np.array(rows, np.int64), np.array(took, np.float64)  # nan if unknown
     known = ~np.isnan(costs) & (places > 0) & (places < len(spent))
     np.subtract.at(spent, places[known], costs[known])
-    # Based on what is left, since each row may have a pause; unless the pauses took more than there is.
+    # The usual time without pauses, as each row may have one; with them if they took more than there is.
     left = spent / covers
     usual, whole = (median(each[1:]) if len(each) > 2 else float(each[-1]) for each in (left, times))
     usual = usual if usual > 0 else whole
@@ -186,7 +185,7 @@ def _without_pauses(
 
 
 def _from_updates(clock: Clock, fixed: set[int], paused: Ints) -> Floats | None:
-    """Times from the rate, without bars that were only redrawn because a pause printed: these are no terms of it."""
+    """Times from the rate, ignoring bars that were only redrawn because a pause printed: they are not part of it."""
     last = len(clock.number) - 1
     before = paused[(paused > 0) & (paused < last)]
     same = clock.rate_s[before] == clock.rate_s[before - 1]

@@ -115,7 +115,7 @@ class EventHistory:
             rows, ends = self._with_ends(rows)
             times, evaluations = _between(rows, evaluations, self._starts)
             times, saves = _without_saves(rows, times, settings)
-            # The last save, and whatever else ends a training, is included there.
+            # These also include the last save, and other work at the end of a training.
             if len(ends) and np.isfinite(others := np.delete(times, ends)).any():
                 times[ends] = np.fmin(times[ends], np.nanmedian(others))
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]
@@ -178,7 +178,7 @@ class EventHistory:
             pause_s, pauses_s = pause_s + float(gaps[between == 0].sum()), pauses_s + float(gaps.sum())
             falls.append(rows.start + 1 + np.flatnonzero(between < 0))
         # Steps that restart in each epoch are made continuous if all epochs are equally long and follow each other in
-        # one process. Only two may be two trainings.
+        # one process. Two alone may be two trainings.
         begins = np.concatenate(falls)
         # Ranks that log the same step do so at one moment.
         if 2 * same > len(step) and len(begins) == 1 and 2 * pause_s > pauses_s:
@@ -197,7 +197,7 @@ class EventHistory:
             self._count_anew(wall, np.append(number[0], number))
 
     def _count_anew(self, wall: Floats, number: Ints) -> None:
-        """Renumbers everything by the last of these moments; the first number is for what precedes them all."""
+        """Renumbers everything by the last of these moments before it; the first number is for what precedes them."""
         self.tracks = {
             tag: track._replace(step=number[np.searchsorted(wall, track.wall_s, side="right")])
             for tag, track in self.tracks.items()
@@ -250,7 +250,7 @@ class EventHistory:
         return max(named)[1] if named else None
 
     def _with_ends(self, rows: Track) -> tuple[Track, Ints]:
-        """Adds the steps after the last loss that only the runtime of the whole training shows; returns also where."""
+        """Adds the steps after the last loss that only the runtime of the whole training shows; also returns where."""
         ended = self.track(_WHOLE_RUNTIME)
         if ended is None or not len(rows.step):
             return rows, np.zeros(0, np.int64)

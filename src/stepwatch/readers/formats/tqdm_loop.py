@@ -405,8 +405,7 @@ def _leads_to(bars: Bars, validations: list[Bars], training: Bars) -> bool:
 
 
 def _thinned(lap: list[Draw], *, first: bool) -> list[Draw]:
-    """Positions so far apart that the clock shows the time between them, and the last; for the first epoch also the
-    first.
+    """Positions far enough apart for the clock, and the last; for the first epoch, also the first.
 
     The first step of a later epoch starts the loader again, as in each: it is part of the next row.
     """
@@ -434,7 +433,7 @@ def _numbered(laps: list[list[Draw]], places: Floats) -> Ints | None:
             epochs = padded[rows, 1]
             if known.all():
                 falls = np.diff(epochs) <= 0
-                # The same number for one epoch after the other is not the number of an epoch.
+                # The same number for consecutive epochs is not the number of an epoch.
                 if 2 * int(falls.sum()) < len(laps) or not falls.any() or bool((np.diff(epochs)[falls] < 0).all()):
                     return np.asarray(epochs, np.int64) - min(int(stated[:, 1].min()), 1)
     return None

@@ -33,7 +33,7 @@ from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, Records, pieces, wh
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, rows_from
 
 _LAST_DIGIT = 0.0005  # half of it, in the rates of summaries
-_ROUNDED_EPOCH = 0.005  # half of the last digit, if it has the fewest
+_ROUNDED_EPOCH = 0.005  # half of the last digit of an epoch with the fewest
 _LITTLE = 0.02  # of the run: dictionaries come slightly later than the bars
 
 
@@ -275,7 +275,7 @@ class TrainerRows:
             error = np.broadcast_to(WHOLE_SECONDS, len(marks))
             rate = marks[:, 4].astype(np.float64, copy=False)
             return marks[:, 0], whole_numbers(marks[:, 1]), marks[:, 3], error, rate
-        # The evaluation after the last step, where no loss shows the clock: it began its own duration earlier.
+        # The evaluation after the last step, where no loss shows the clock: it began at its clock minus its duration.
         rows = self.evaluations
         begun = rows[:, 5] - rows[:, 4]
         later = (rows[:, 2] > clocked[-1, 1]) & (rows[:, 0] > clocked[-1, 0]) if len(clocked) else rows[:, 0] < 0
@@ -387,7 +387,7 @@ class TrainerRows:
         clock = Clock(number, elapsed, error, rate, _done(number, elapsed, rate, drawn_zero))
         pauses = [(e.at, e.took_s) for e in evaluations] + [(s.at or 0, s.took_s) for s in saved]
         times, took = step_times(clock, list(map(tuple.__new__, repeat(Pause), pauses)))
-        # A clock that did not advance for most rows has measured nothing, and no least time replaces it.
+        # A clock that did not advance for most rows has measured nothing, and no minimum time can replace it.
         measured = median(times) > 0
         if several and not measured:
             return
@@ -424,7 +424,7 @@ class TrainerRows:
                 events.append(Fact(line=line, name="holds", value=frozenset({CHECKPOINT})))
         if self._last_at(line) > 0:
             events.append(Fact(line=line, name="max_iters", value=self._last_at(line)))
-        if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it has ended, wherever planned
+        if len(process.of(self.summaries)) or len(process.of(self.ended)):  # it is over, as planned or not
             events.append(Fact(line=int(process.line[-1]), name="max_iters", value=int(process.number[-1])))
         # What follows from several lines: tokens of an iteration, the number of cards.
         counted = process.of(self.told)

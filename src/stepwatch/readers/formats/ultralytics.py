@@ -85,8 +85,8 @@ class _Ultralytics(LineFormat):
         del stated
         epoch = bars[1] = epoch - (not from_zero)
         records.keep(EPOCHS, ends[0], ends[1] + from_zero)
-        # A pass of the validation is what is drawn between two bars of training; the one after the end is of the best
-        # weights, and not in any printed time.
+        # A pass of the validation is what is drawn between two bars of training; the one after the end evaluates the
+        # best weights, and is not in any printed time.
         before = np.searchsorted(line, passes[0])
         final = np.searchsorted(totals[:, 0], passes[0]) > np.searchsorted(
             totals[:, 0], np.where(before > 0, line[before - 1], -1.0)

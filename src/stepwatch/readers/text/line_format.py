@@ -188,7 +188,7 @@ class LineFormat:
             records.events.append(Fact(line=line, name="max_iters", value=int(last) + self.last_offset))
 
     def read_line(self, line: str, number: int, records: Records) -> dict[str, float] | None:
-        """Reads one line: returns the fields of an iteration, None for another known line, {} for a meaningless one."""
+        """Reads one line. Returns the fields of an iteration, None for another known line, {} for a meaningless one."""
         rest, prefix = strip_prefix(line) if self.prefixes else (line, "")
         for statement in self.iterations:
             found = statement.find(rest)

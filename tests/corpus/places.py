@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from stepwatch.readers import read
+from stepwatch.errors import StepwatchError
+from stepwatch.readers import detect, read
 from stepwatch.run import Run
 from stepwatch.sources import Source
 from stepwatch.sources import from_file as _from_file
@@ -28,5 +29,21 @@ def source_of(path: Path) -> Source:
 
 
 @cache
+def format_of(path: Path) -> str | None:
+    return detect(source_of(path))
+
+
 def runs_of(path: Path) -> tuple[Run, ...]:
-    return read(source_of(path))
+    found = _runs_or_refusal(path)
+    if isinstance(found, StepwatchError):
+        raise found
+    return found
+
+
+@cache
+def _runs_or_refusal(path: Path) -> tuple[Run, ...] | StepwatchError:
+    """To say why there are none takes longer than to read them."""
+    try:
+        return read(source_of(path))
+    except StepwatchError as error:
+        return error

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
-from tests.corpus.places import MIXED, ONE_OF_MANY, runs_of, source_of
+from tests.corpus.places import MIXED, ONE_OF_MANY, format_of, runs_of, source_of
 
 from stepwatch.analysis import analyse
 from stepwatch.readers import detect, read
@@ -56,8 +56,7 @@ def rows(runs: tuple[Run, ...]) -> int:
 @needs_corpus
 @pytest.mark.parametrize("path", ours(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_each_is_found_and_explained(path: Path) -> None:
-    source = source_of(path)
-    assert detect(source) == path.parent.name
+    assert format_of(path) == path.parent.name
     for run in runs_of(path):
         assert np.isfinite(run.iterations.time_s).all()
         assert (run.iterations.time_s > 0).all()
@@ -86,7 +85,7 @@ def test_evaluations_and_checkpoints_are_found(path: Path) -> None:
 @needs_corpus
 def test_no_log_of_another_trainer_is_taken() -> None:
     for path in others():
-        assert detect(source_of(path)) not in {*FORMATS, "mingpt", "wandb"}, path
+        assert format_of(path) not in {*FORMATS, "mingpt", "wandb"}, path
 
 
 @needs_corpus

@@ -12,11 +12,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import adapter
-from tests.corpus.places import all_logs, runs_of, source_of
+from tests.corpus.places import all_logs, format_of, runs_of, source_of
 
 from stepwatch.analysis import analyse
 from stepwatch.errors import StepwatchError
-from stepwatch.readers import detect, read
+from stepwatch.readers import read
 from stepwatch.run import Run
 
 PLACE = adapter.corpus()
@@ -66,7 +66,7 @@ def answers() -> tuple[Answer, ...]:
             continue
         source = source_of(path)
         try:
-            runs = runs_of(path) if detect(source) else ()
+            runs = runs_of(path) if format_of(path) else ()
         except StepwatchError:
             continue
         run = max(runs, key=lambda run: len(run.iterations), default=None)

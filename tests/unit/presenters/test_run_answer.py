@@ -109,7 +109,7 @@ def test_first_screen_fits_25_lines_of_80_columns(truth: Truth, gpu: str | None)
 
 
 def test_first_screen_answers_first_and_ends_with_a_command() -> None:
-    lines = on_terminal(a_report(a_log(NO_HEADER))).splitlines()
+    lines = on_terminal(a_report(a_log(replace(NO_HEADER, eval_s=8.0)))).splitlines()
     assert lines[0] == "◆ Overhead"
     assert lines[1].startswith("A normal iteration takes ")
     assert lines[-1].strip() == "stepwatch explain train.log --gpu 4070"

@@ -115,7 +115,7 @@ class EventHistory:
             rows, ends = self._with_ends(rows)
             times, evaluations = _between(rows, evaluations, self._starts)
             times, saves = _without_saves(rows, times, settings)
-            # These also include the last save, and other work at the end of a training.
+            # The rows at the end also include the last save, and other work that ends a training.
             if len(ends) and np.isfinite(others := np.delete(times, ends)).any():
                 times[ends] = np.fmin(times[ends], np.nanmedian(others))
             records.events += [Checkpoint(self._line(wall), at, took_s=took, stamp_s=wall) for at, took, wall in saves]

@@ -203,7 +203,7 @@ def run_tests(files: Iterable[str], tests: Tests, *options: str) -> int:
 
 
 def quick_tests(files: list[str]) -> dict[str, float]:
-    """Runs the tests in this process, so that children find their logs read (no move is in a reader)."""
+    """The seconds of each test, run in this process so that children find their logs read: no move is in a reader."""
     inner = {name.split(".")[1] for name in sys.modules if name.startswith("stepwatch.")}
     tests = Tests()
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):

@@ -71,7 +71,7 @@ def fault_of(case: Case, seconds: float = SECONDS) -> str | None:
 
 def named(error: Exception) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "stepwatch" in frame.filename]
-    frames = [frame for frame in frames if not frame.filename.endswith("units.py")] or frames  # its maker
+    frames = [frame for frame in frames if not frame.filename.endswith("units.py")] or frames  # who made the interval
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     place = os.path.join(*Path(last.filename).parts[-2:])
     return f"{type(error).__name__} in {place} {last.name}: {last.line}"

@@ -1,4 +1,4 @@
-"""A run without an iteration: it has only begun, or it ended before the first. All that is known is what to expect."""
+"""A run without an iteration: it has only begun, or it ended before the first. Only an expectation can be given."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def before_the_first(run: Run, expected: Estimate | None, gpu: Gpu | None, gpu_origin: str | None) -> Analysis:
-    """Raises NoIterations where there is neither an expectation nor an error that ended it."""
+    """Analyses such a run. Raises NoIterations if there is neither an expectation nor an error that ended it."""
     end, nothing, none = run.settings.count("max_iters"), np.zeros(0), Interval.exactly(0.0)
     findings: tuple[Finding, ...] = ()
     if expected is not None:

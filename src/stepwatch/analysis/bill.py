@@ -1,4 +1,4 @@
-"""What a run costs: energy where it was sampled, money where a price is given."""
+"""What a run costs: energy if it was sampled, money if a price is given."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ KWH_J = 1000 * HOUR_S
 
 
 class Tariff(NamedTuple):
-    """In any currency, the same for both."""
+    """Prices in any currency, the same for both."""
 
     per_hour: float | None = None
-    """Of the machine, or of all its cards."""
+    """For the machine, or for all its cards."""
     per_kwh: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """Of what the log covers."""
+    """Energy and cost of what the log covers."""
 
     energy_j: Interval | None = None
     cost: Interval | None = None

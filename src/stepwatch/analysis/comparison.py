@@ -21,14 +21,14 @@ from stepwatch.settings import PRIVATE, Value
 from stepwatch.units import MILLI, Interval, interval_json
 
 SCHEMA = "stepwatch.comparison/1"
-# Two runs of the same thing on the same machine are not equally fast: other neighbours, another temperature.
+# Two equal runs on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
-_UNKNOWN = math.log(1e9)  # a ratio known no better than that is not known
+_UNKNOWN = math.log(1e9)  # a ratio with a larger uncertainty counts as unknown
 Verdict = Literal["faster", "slower", "same", "not_comparable"]
 SIDES = ("A", "B")
 PARTS = ("step", "data", "eval", "checkpoint", "compile")
 _PERCENT = re.compile(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
-_NOT_SPEED = frozenset({  # of a step
+_NOT_SPEED = frozenset({  # settings without an effect on the speed of a step
     "learning_rate", "weight_decay", "beta1", "beta2", "grad_clip", "decay_lr", "warmup_iters", "lr_decay_iters",
     "min_lr", "max_iters", "eval_only", "log_interval", "eval_interval", "eval_iters", "always_save_checkpoint",
     "mtbf_hours",
@@ -45,7 +45,7 @@ class Changed(NamedTuple):
 
 
 class ComparedCost(NamedTuple):
-    """What one part costs in either run; None where it does not occur or is unknown."""
+    """What one part costs in either run; None if it does not occur or is unknown."""
 
     name: str
     before: Interval | None
@@ -59,23 +59,23 @@ class Comparison:
     after: Analysis
     names: tuple[str, str]
     ratio: Interval
-    """Of the time that the same number of tokens takes, after over before: 1.05 is 5 % slower."""
+    """The time for the same number of tokens, after over before: 1.05 is 5 % slower."""
     per_token: bool
     """Whether iterations of different size were made comparable by their tokens."""
     parts: tuple[ComparedCost, ...]
     changed: tuple[Changed, ...]
     verdict: Verdict = "not_comparable"
     doubts: tuple[Message, ...] = ()
-    """Why they are not comparable: then the ratio is no claim."""
+    """Why the runs are not comparable: the ratio means nothing then."""
     reasons: tuple[Message, ...] = ()
     notes: tuple[Message, ...] = ()
-    """What was taken for granted, left out or chosen."""
+    """What was assumed, left out or chosen."""
     limit: float | None = None
     notices: tuple[Notice, ...] = ()
 
     @property
     def failed(self) -> bool:
-        """Slower by more than was allowed, and surely slower."""
+        """Whether it is slower by more than allowed, and beyond noise."""
         return self.limit is not None and self.verdict == "slower" and _printed(self.ratio.mid) > 1 + self.limit
 
     @property
@@ -91,9 +91,9 @@ def compare(
     limit: float | None = None,
     notes: Sequence[Message] = (),
 ) -> Comparison:
-    """Raises InputError where one of the runs does not show what a normal iteration takes."""
+    """Compares two runs. Raises InputError if one does not show what a normal iteration takes."""
     names = names or (before.run.source or "-", after.run.source or "-")
-    if names[0] == names[1]:  # in two directories, say
+    if names[0] == names[1]:  # for example in two directories
         names = f"{SIDES[0]}: {names[0]}", f"{SIDES[1]}: {names[1]}"
     for name, a in zip(names, (before, after), strict=True):
         if not a.costs.step_measured:
@@ -103,7 +103,7 @@ def compare(
             )
     sizes = tokens_per_iteration(before.run), tokens_per_iteration(after.run)
     scale = sizes[0] / sizes[1] if sizes[0] and sizes[1] else 1.0
-    # Settings that both logs state, with another value; never one that names a person or a place.
+    # Settings that both logs state, except those that may name a person or a place.
     one, other = before.run.settings, after.run.settings
     shared = [name for name in one if name in other and name not in PRIVATE]
     parts = []
@@ -160,7 +160,7 @@ def compare(
 
 
 def _as_printed(a: Analysis) -> Interval:
-    """What a step takes. Keras rounds it to whole seconds or milliseconds, so that all rows may be wrong alike."""
+    """The step time. Keras rounds it to whole seconds or milliseconds, so that all rows may have the same error."""
     step, times = a.costs.step_s, a.run.iterations.time_s[a.phases.normal]
     digit = 1.0 if step.mid >= 1 else MILLI
     rounded = a.run.traits.rounds_times and spread(times) < digit
@@ -170,7 +170,7 @@ def _as_printed(a: Analysis) -> Interval:
 
 
 def _over(after: Interval, before: Interval, scale: float = 1.0) -> Interval:
-    """The ratio of two times that were measured apart."""
+    """The ratio of two times that were measured independently."""
     mid = after.mid / before.mid * scale
     down = math.hypot(BETWEEN_RUNS, (after.mid - after.low) / after.mid, (before.high - before.mid) / before.mid)
     up = math.hypot(BETWEEN_RUNS, (after.high - after.mid) / after.mid, (before.mid - before.low) / before.mid)
@@ -178,13 +178,13 @@ def _over(after: Interval, before: Interval, scale: float = 1.0) -> Interval:
 
 
 def _printed(ratio: float) -> float:
-    """As it is shown, so that what the verdict says can be seen in the figures."""
+    """The ratio as it is shown, so that the verdict agrees with the figures."""
     return round(ratio, 3)
 
 
 # --- what cannot be compared ------------------------------------------------------------------------------------
 
-# What a printed time is, by `Timing`: those of one sentence mean the same.
+# What a printed time is, by `Timing`: values with the same sentence mean the same.
 _TIMES = {
     "iteration": Message("In “{name:word}” a time covers a whole iteration."),
     "step": Message("In “{name:word}” a time covers the training step alone."),
@@ -227,7 +227,7 @@ def _doubts(c: Comparison) -> Iterator[Message]:
             "A:tokens_per_iter=… --set B:tokens_per_iter=…"
         )
 
-    # Trainers time different things. What single rows hold can be separated; what a mean holds cannot.
+    # Trainers time different things. What single rows include can be separated; what a mean includes cannot.
     one, other = c.before.run, c.after.run
     kinds_differ = _TIMES[one.timing] != _TIMES[other.timing]
     averages_differ = one.holds != other.holds and one.timing in AVERAGES
@@ -249,7 +249,7 @@ def _sizes_seem_equal(c: Comparison) -> bool:
 
 
 def _reasons(c: Comparison) -> Iterator[Message]:
-    """As far as the logs show; the cause itself stands in no log."""
+    """As far as the logs show; the cause itself is in no log."""
     one, other = c.before.throughput, c.after.throughput
     if one.gpu is not None and other.gpu is not None and one.gpu.name != other.gpu.name:
         facts = {"one": one.gpu.name, "other": other.gpu.name, "peak": one.peak_flops, "peaks": other.peak_flops}

@@ -1,8 +1,8 @@
 """What a step, an evaluation, a checkpoint and the compilation cost, each as an interval with how it is known.
 
-An evaluation row is step + evaluation, a saving one has the checkpoint on top, the first holds the compilation.
-Two sources separate them: rows with and without a save, and what the costs should be (estimator's beliefs). They are
-combined by their noise; where neither helps, the cost is "not separable".
+An evaluation row is step + evaluation, a row with a save has the checkpoint on top, the first includes the compilation.
+Two sources separate them: rows with and without a save, and what the costs should be (the estimator's beliefs). They
+are weighted by their noise; if neither helps, the cost is "not separable".
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ if TYPE_CHECKING:
 MEASURED, MODELLED, COMBINED, NOT_SEPARABLE = "measured", "modelled", "combined", "not separable"
 
 _GRID = 400  # points of a numerical integral
-_STEADY = 0.004  # how far single steps at one speed lie apart
+_STEADY = 0.004  # how much single steps at the same speed differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What each part costs; None where it does not occur in the log."""
+    """What each part costs; None if it does not occur in the log."""
 
     step_s: Interval
     eval_s: Interval | None = None
     checkpoint_s: Interval | None = None
     compile_s: Interval | None = None
     data_s: Interval | None = None
-    """What an iteration waits for its data in the mean: a part of its step."""
+    """How long an iteration waits for data on average: a part of its step."""
     how: dict[str, str] = field(default_factory=dict)
     mean_ratio: float
     """Mean over median of the normal rows: sums need the mean."""
     pair_s: Interval | None = None
-    """Evaluation and checkpoint together, as measured where every evaluation saves."""
+    """Evaluation and checkpoint together, as measured if every evaluation saves."""
     device_ratio: float = 1.0
-    """How much longer a step is on the device than in the times of a host that does not wait for it."""
+    """The time of a step on the device, relative to the times of a host that does not wait for it."""
 
     @property
     def step_known(self) -> bool:
-        """Measured or expected; otherwise its interval is only a bound."""
+        """Whether the step is measured or expected; otherwise its interval is only a bound."""
         return self.how.get("step_s") != NOT_SEPARABLE
 
     @property
@@ -71,14 +71,14 @@ class Costs:
         return self.how.get("step_s") == MEASURED and self.step_s.mid > 0
 
     def priced(self, part: str) -> bool:
-        """Whether what an evaluation or a checkpoint costs is known; of a pair that is not separable the sum is."""
+        """Whether the cost of an evaluation or a checkpoint is known; of an inseparable pair, the sum is enough."""
         cost = self.eval_s if part == "eval" else self.checkpoint_s
         separable = self.pair_s is not None or self.how.get(f"{part}_s") != NOT_SEPARABLE
         return cost is not None and cost.high > 0 and separable
 
 
 class _Cost(NamedTuple):
-    """One cost and how it is known; of a measured one its standard error, and the degrees of freedom behind that."""
+    """One cost and how it is known; if it was measured, its standard error with the degrees of freedom."""
 
     seconds: Interval
     how: str
@@ -87,11 +87,11 @@ class _Cost(NamedTuple):
 
 
 def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
-    speed_of, speeds_s = np.zeros(len(run.iterations), np.int16), np.ones(1)  # about one speed
+    speed_of, speeds_s = np.zeros(len(run.iterations), np.int16), np.ones(1)  # for a single speed
     if len(regimes.regimes) > 1 and not run.traits.schedules:
         speed_of, speeds_s = _speeds(run, phases, regimes)
     step, mean_ratio = _step(run, phases, speed_of, speeds_s)
-    # What --set says, else what the log counts, else what it prints.
+    # The number from --set, else the one that the log counts, else the one that it prints.
     n_params, given = run.settings.number("n_params"), run.settings.get("n_params")
     if given is None or given.origin is not Origin.USER:
         n_params = run.saved_params or n_params
@@ -99,9 +99,9 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
     present = speed_of == speed_of[-1]
     level, at_first, doubt_at_first = _level(run, phases, present)
 
-    # Evaluations alone and with a save, as they would be at the mean level; a disk does not slow with the card.
+    # Evaluations alone and with a save, scaled to the mean level; a disk does not slow down with the card.
     rows, both = (np.flatnonzero(phases.of(phase)) for phase in (Phase.EVAL, Phase.EVAL_CHECKPOINT))
-    if present[np.append(rows, both)].any():  # what makes two speeds does not slow steps and evaluations alike
+    if present[np.append(rows, both)].any():  # the cause of two speeds may affect steps and evaluations differently
         rows, both = rows[present[rows]], both[present[both]]
     alone = phases.excess_s(run, rows, mean_ratio) / level[rows]
     saving = phases.excess_s(run, both, mean_ratio)
@@ -111,7 +111,7 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
     evaluation, checkpoint, pair, compilation = None, None, None, None
     excess = 0.0 if phases.first is None else float(phases.excess_s(run, np.array([phases.first]), mean_ratio)[0])
     if phases.baseline is None and len(rows) + len(both):
-        # No normal iteration to compare with: of each row only the sum of its parts is known.
+        # No normal iteration to compare with: only the sum of the parts of each row is known.
         most = median((run.iterations.time_s * phases.covers)[phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)])
         evaluation = _Cost(Interval(0.0, most / 2, most), NOT_SEPARABLE)
         if len(both):
@@ -122,7 +122,7 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
         pair = _typical(saving, *noise) if len(saving) else None
         if pair is not None and evaluation is not None:
             checkpoint = _with_and_without(evaluation, pair, belief)
-        elif pair is not None:  # the first iteration evaluates and does not save, so no evaluation is longer than it
+        elif pair is not None:  # if the first iteration evaluates but does not save, no evaluation is longer than it
             longest = excess / at_first if phases.first_evaluates and not phases.first_saves else None
             evaluation, checkpoint = _divided(pair, _prior(run, step.seconds.mid)[0], belief, longest)
     lone_saves = phases.excess_s(run, phases.of(Phase.CHECKPOINT), mean_ratio)
@@ -135,7 +135,7 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
             if checkpoint is not None and phases.first_saves:
                 inside = inside + checkpoint.seconds
         evaluation, compilation = _start(run, phases, step.seconds.mid, excess, evaluation, inside, noise)
-    # On iterations that were not logged: the model's figure, if it has one.
+    # Events on iterations that were not logged: the model's figure, if it has one.
     if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
         evaluation = _believed(_prior(run, step.seconds.mid)[0], 0.0)
     if checkpoint is None and run.checkpoints:
@@ -151,21 +151,21 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
 
 
 def _step(run: Run, phases: Phases, speed_of: npt.NDArray[np.int16], speeds_s: Floats) -> tuple[_Cost, float]:
-    """What half of the normal iterations take at most; with it the mean over the median around their baseline."""
+    """The median time of the normal iterations, and the mean over the median around their baseline."""
     normal, baseline = phases.normal, phases.baseline
     if baseline is None or not normal.any():
         smallest = float(run.iterations.time_s.min())
         return _Cost(Interval(0.0, smallest / 3, smallest), NOT_SEPARABLE), 1.0
     times, covers = chosen(run.iterations.time_s, normal), np.asarray(chosen(phases.covers, normal))
     usual = chosen(baseline.time_s, normal)
-    heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # what a row weighs in a mean at most
+    heaviest = max(STALL_RATIO, 1 + STALL_NOISES * baseline.noise)  # the most that a row may count in a mean
     iterations = float(covers.sum())
     # Not below 1: a time shorter than the usual one is a host that did not wait for its device, not a faster step.
     ratios = series(len(times), lambda rows: np.minimum(times[rows] / usual[rows], heaviest) * covers[rows])
     mean_ratio = max(1.0, total(ratios) / iterations)
     cut = series(len(times), lambda rows: np.minimum(times[rows], usual[rows] * heaviest) * covers[rows])
     mean = total(cut) / iterations
-    # Where steps grow by a schedule, or few rows stand for most of the steps, half of them say nothing of the others.
+    # If steps grow by a schedule, or few rows cover most of the steps, one half says nothing about the other.
     squares = series(len(covers), lambda rows: covers[rows].astype(np.float64) ** 2)
     few = iterations**2 < 0.5 * len(covers) * total(squares)
     mid = mean if run.traits.schedules or few else median(times, covers)
@@ -174,7 +174,7 @@ def _step(run: Run, phases: Phases, speed_of: npt.NDArray[np.int16], speeds_s: F
         plain = normal.copy()
         plain[first] = True  # the mean of a first epoch without a visible start is as good as the others
         mid = median(run.iterations.time_s[plain], phases.covers[plain])
-    if len(speeds_s) > 1:  # the mean of two speeds is none of a step, and how far they are apart no error
+    if len(speeds_s) > 1:  # the mean of two speeds is not a step's, and their distance is no error
         mean, own, each = mid * mean_ratio, speed_of[normal], times
         times = series(len(each), lambda rows: each[rows] * mid / speeds_s[own[rows]])
     if len(times) > 4:
@@ -184,7 +184,7 @@ def _step(run: Run, phases: Phases, speed_of: npt.NDArray[np.int16], speeds_s: F
         error = t_quantile(len(times) - 1) * float(np.std(times, ddof=1)) / math.sqrt(len(times))
     else:
         error = t_quantile(1) * _STEADY * float(times[0])
-    # A digit hides up to half of itself where all rows print the same; where they differ it averages out.
+    # Rounding hides up to half a digit if all rows print the same; if they differ, it averages out.
     alike = float(np.unique(times, return_counts=True)[1].max()) / len(times) if run.traits.rounds_times else 1.0
     error += alike * phases.digit_s / 2
     low, high = min(mid, mean), max(mid, mean)
@@ -192,9 +192,9 @@ def _step(run: Run, phases: Phases, speed_of: npt.NDArray[np.int16], speeds_s: F
 
 
 def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.int16], Floats]:
-    """Of each row the stretch that it is in, and the steps of these, where no figure holds for all of them.
+    """For each row the number of its speed, and the step time at each speed, if one figure does not fit all rows.
 
-    From jumps: where the halves of two stretches that meet are as near as all others, it is a drift.
+    Only a jump starts a new speed: if the adjoining halves of two stretches differ little, it is a drift.
     """
     normal, numbers = phases.normal, run.iterations.number
     begins = [regime.from_iteration for regime in regimes.regimes]
@@ -204,7 +204,7 @@ def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.
         return median(series(len(times), lambda part: np.maximum(times[part], PRINTED_STEP_S / 2)))
 
     times = chosen(run.iterations.time_s, normal)
-    rows = rows_from(numbers, begins).tolist()  # each is a normal one
+    rows = rows_from(numbers, begins).tolist()  # all are normal rows
     places = [*(int(np.count_nonzero(normal[:row])) for row in rows), len(times)]
     for row, begin, cut, end in zip(rows[1:], places, places[1:], places[2:], strict=False):
         before, after = times[(begin + cut) // 2 : cut], times[cut : (cut + end + 1) // 2]
@@ -215,22 +215,22 @@ def _speeds(run: Run, phases: Phases, regimes: Regimes) -> tuple[npt.NDArray[np.
 
 
 def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> tuple[Levels, float, float]:
-    """The speed over its mean at all evaluations, since what slows steps slows these alike; of each row, at the first
-    iteration, and how far that may be off. Where a run has two speeds, over that of the present one.
+    """The local step time relative to its mean at all evaluations, since what slows steps slows these equally: for each
+    row, for the first iteration, and how far off that may be. If a run has two speeds, relative to the present one.
     """
     normal = phases.normal
     if phases.baseline is None or not normal.any():
         return Levels(np.ones(1), np.zeros(len(normal), np.uint8)), 1.0, 0.0
-    # Followed more closely than the baseline where the noise allows it, so that a drift is not smeared at the ends.
+    # Follows the times more closely than the baseline if the noise allows, so that a drift is not smeared at the ends.
     noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
     window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
     local = running_levels(chosen(run.iterations.time_s, normal), window, least=PRINTED_STEP_S / 2)
     local = Levels(local.values / (total(local) / len(local)), local.of_row)
-    # What varies no more than the noise of the medians is no change of speed.
+    # Variation within the noise of the medians is no change of speed.
     kept = max(0.0, 1 - noise**2 / window / max(variance(local), 1e-30))
     local = Levels(1 + kept * (local.values - 1), local.of_row)
-    # At the first iteration on a line through the first two windows, as a drift is steepest there. Where it leads
-    # to no time at all it goes through a jump, which says nothing of what was before.
+    # At the first iteration: on a line through the first two windows, as a drift is steepest there. If the line does
+    # not lead to a positive time, it crosses a jump, which says nothing about the time before.
     half = window // 2
     line = 2 * local[half] - local[2 * half] if len(local) >= 3 * half else 0.0
     start = float(line if line > 0 else local[0])
@@ -253,10 +253,10 @@ def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> tuple[Levels
 
 
 def _noise(phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float, float]:
-    """Of one evaluation, relative to its length, with the degrees of freedom behind it; and of its step."""
+    """The relative noise of one evaluation, with its degrees of freedom; and the noise of a step in seconds."""
     groups = [group for group in (alone, saving) if len(group) > 1]
     seen = float(sum(len(group) - 1 for group in groups))
-    # They are regular within one run: max/min is mostly below 1.05, so about 1 % before anything was seen.
+    # Evaluations are regular within one run: max/min is mostly below 1.05, so the prior is about 1 %.
     before, degrees = 0.013, 1.5
     weight = degrees * before**2
     if groups:
@@ -275,7 +275,7 @@ def _noise(phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float,
 
 
 def _prior(run: Run, step_s: float) -> tuple[Belief | None, float]:
-    """About an evaluation, and its seconds where nothing is known: with nanoGPT's batches and no accumulation."""
+    """The belief about an evaluation, and its seconds if nothing is known: nanoGPT's batches, no accumulation."""
     settings = run.settings
     accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
     micro_steps = max(accumulation / (settings.count("world_size") or 1), 1.0) if accumulation else 1.0
@@ -285,27 +285,27 @@ def _prior(run: Run, step_s: float) -> tuple[Belief | None, float]:
 
 
 def _typical(values: Floats, relative: float, degrees: float, step_s: float) -> _Cost:
-    """Of several alike, with the noise of one (see _noise)."""
+    """The cost of several similar events, with the noise of one (see _noise)."""
     mid = max(median(values), 0.0)
     single = math.hypot(relative * mid, step_s)
-    if len(values) >= 4:  # a save has a noise of its own, so the group's spread counts once there is one
+    if len(values) >= 4:  # a save adds its own noise, so the group's spread counts once it is known
         own, shared = len(values) - 1.0, 3.0  # how many evaluations the noise shared by both kinds counts for
         single = math.sqrt((shared * single**2 + own * spread(values) ** 2) / (shared + own))
         degrees = min(degrees, shared + own)
-    efficiency = 1.0 if len(values) < 3 else 1.2  # a median's, against a mean
+    efficiency = 1.0 if len(values) < 3 else 1.2  # of a median, relative to a mean
     error = efficiency * single / math.sqrt(len(values))
     return _Cost(Interval.around(mid, t_quantile(degrees) * error), MEASURED, error, degrees)
 
 
 def _believed(belief: Belief | None, most_s: float) -> _Cost:
-    """What no row shows: as a belief has it, or anything up to so much."""
+    """A cost that no row shows: from a belief, or anything up to `most_s`."""
     if belief is None:
         return _Cost(Interval(0.0, 0.0, most_s), NOT_SEPARABLE)
     return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-Z90, 0.0, Z90))), MODELLED)
 
 
 def _with_and_without(alone: _Cost, saving: _Cost, belief: Belief | None) -> _Cost:
-    """The checkpoint is what evaluations with a save take beyond those without, or that and a belief about it."""
+    """The checkpoint: what evaluations with a save take beyond those without, if noisy combined with a belief."""
     difference, error = saving.seconds.mid - alone.seconds.mid, math.hypot(saving.error, alone.error)
     half = t_quantile(min(saving.degrees, alone.degrees)) * error
     if difference > 2.5 * half or (belief is None and difference > half):
@@ -334,12 +334,12 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
 def _divided(
     pair: _Cost, evaluation: Belief | None, checkpoint: Belief | None, longest_s: float | None
 ) -> tuple[_Cost, _Cost]:
-    """Every evaluation saves: only the sum is measured. Beliefs divide it, and how long an evaluation is at most."""
+    """Splits the sum if every evaluation saves: by beliefs, and by how long an evaluation is at most."""
     total, slack = pair.seconds.mid, t_quantile(pair.degrees) * pair.error
     cool_card = 0.15  # a first evaluation may be faster than later ones by this much
     too_wide = 20.0  # a checkpoint known to no better than this factor is not separable
     if total > 0 and (evaluation is not None or checkpoint is not None):
-        share = 1 / (1 + np.exp(-np.linspace(-7, 7, _GRID)))  # of the checkpoint in the sum, fine at both ends
+        share = 1 / (1 + np.exp(-np.linspace(-7, 7, _GRID)))  # of the checkpoint in the sum, finer at both ends
         weight = np.zeros(_GRID)
         if evaluation is not None:
             weight += _log_density(evaluation, total * (1 - share))
@@ -378,8 +378,8 @@ def _start(
     inside: Interval | None,
     noise: tuple[float, float, float],
 ) -> tuple[_Cost | None, _Cost]:
-    """The compilation: what the first iteration has beyond its step and what else is inside; with the evaluation, where
-    it is the only one.
+    """The compilation: the first iteration without its step and what else is inside. Also the evaluation, if it is the
+    only one.
     """
     relative, degrees, step_noise_s = noise
     whole = float(run.iterations.time_s[phases.first] * phases.covers[phases.first])
@@ -410,5 +410,5 @@ def _start(
             high = mid + math.hypot(inside.mid - inside.low, single)
             rest = Interval(max(low, 0.0), max(mid, 0.0), max(high, 0.25 * single))
             how = COMBINED if evaluation.how == MODELLED else MEASURED
-    # A noise larger than the first iteration makes no part of it longer than all of it.
+    # Even with a large noise no part is longer than the whole first iteration.
     return evaluation, _Cost(Interval(min(rest.low, whole), min(rest.mid, whole), min(rest.high, whole)), how)

@@ -39,7 +39,7 @@ INFO, NOTICE, WARNING = "info", "notice", "warning"
 
 SLEEP_RATIO = 50.0
 LEAST_SPREAD_ROWS = 20
-PUBLISHED_PARAMS = 100e6  # of the smallest models among the runs behind the normal MFU of a card
+PUBLISHED_PARAMS = 100e6  # of the smallest models among the runs that the normal MFU of a card is based on
 
 
 class Finding(NamedTuple):
@@ -126,7 +126,7 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
 
 
 def _some(numbers: Ints) -> list[int]:
-    """As many as are said one by one, and the last."""
+    """The numbers that a sentence lists one by one, and the last."""
     return [*numbers[:5].tolist(), *numbers[5:][-1:].tolist()]
 
 
@@ -233,7 +233,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
         )
         yield Finding("sleep", WARNING, message)
     awake = ~asleep
-    if a.run.inside is not None:  # findings of their own
+    if a.run.inside is not None:  # these have separate findings
         awake &= ~(held_up_by(a, rows, a.run.inside.data_s) | held_up_by(a, rows, a.run.inside.wait_s))
     for period in a.phases.periods:
         own = awake & period.rows[rows]
@@ -252,7 +252,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
             )
             places = np.concatenate([numbers_of(events) for events in (a.run.evaluations, a.run.checkpoints)])
             fitting = np.count_nonzero((places - period.first) % period.every == 0)
-            # Where a single line fits, the log holds only some of them: others were filtered out.
+            # If a single line fits, the log has only some of them: the others were filtered out.
             if shows_events(a.run) and fitting != 1:
                 message = Message(
                     "Every {period:n} iterations one is slow, without evaluation or checkpoint: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. Check for work that your own code does at that interval.",
@@ -266,9 +266,9 @@ def stalls(a: Analysis) -> Iterator[Finding]:
 
 
 def shows_events(run: Run) -> bool:
-    """Whether the log would show an evaluation or a checkpoint in a time, so that without such a line there is none."""
+    """Whether the log has a line for every evaluation or checkpoint in a time, so that without one there is none."""
     apart = run.timing in (Timing.SPANS_STEP, Timing.CUMULATIVE) and not run.holds
-    # A mean over an epoch may hold the evaluation that stands behind it: no row is then known to be without one.
+    # A mean over an epoch may include the evaluation printed after it: then no row is known to be without one.
     in_means = run.timing in AVERAGES and "eval" in run.holds and 2 * len(run.evaluations) > len(run.iterations)
     return apart or run.traits.shows_events or (bool(run.evaluations and run.checkpoints) and not in_means)
 
@@ -291,7 +291,7 @@ def stall_message(run: Run, at: list[int], ratio: float, lost_s: float) -> Messa
 
 
 def held_up_by(a: Analysis, rows: Ints, inside: Floats) -> np.ndarray:
-    """Whether most of what the rows took beyond a normal step was of this kind, as a recorder or the trainer saw it."""
+    """Whether most of what the rows took beyond a normal step was this waiting, as it was recorded."""
     known = inside[np.isfinite(inside)]
     beyond: Floats = np.nan_to_num(inside[rows] - median(known)) * a.phases.covers[rows]
     return np.asarray(beyond > 0.5 * a.phases.excess_s(a.run, rows)) & (len(known) > 0)
@@ -362,13 +362,13 @@ def change_of_level(a: Analysis) -> Finding:
 
 
 def uneven_steps(a: Analysis, low: float, high: float) -> Iterator[Finding]:
-    """A wide spread of normal steps; times of whole seconds or a schedule make one by themselves."""
+    """A wide spread of normal steps; not for times in whole seconds or a schedule, which cause one by themselves."""
     most = 1.5  # p95 over p5; steady public runs stay below 1.3
     if low <= 0 or high / max(low, 1e-9) <= most:
         return
     rows, regimes = a.phases.normal, a.regimes.regimes
     times = chosen(a.run.iterations.time_s, rows)
-    # Around the level of their stretch too: a run of two speeds is not uneven.
+    # Also relative to the level of their stretch: a run with two speeds is not uneven.
     begins = rows_from(a.run.iterations.number, [regime.from_iteration for regime in regimes[1:]]).tolist()
     places = [np.count_nonzero(rows[:begin]) for begin in begins]
     levels = np.array([max(regime.step_s, 1e-9) for regime in regimes])
@@ -423,12 +423,12 @@ def printed_times(a: Analysis) -> Iterator[Finding]:
 
 
 def printed_mfu(a: Analysis) -> Iterator[Finding]:
-    """Against which card the printed MFU is measured, and where it is none."""
+    """Which card the printed MFU is relative to, and where it is not an MFU at all."""
     t, peak, column = a.throughput, a.run.mfu_peak_flops, a.run.iterations.reported_mfu
     if t.reported_mfu is not None and a.run.traits.mfu_of_a100:
         yield from mfu_of_an_a100(t, t.reported_mfu)
     elif t.reported_mfu is not None and t.mfu is not None and t.possible and peak and t.peak_flops:
-        # Trainers that look the card up: their peak may be another card's, or none.
+        # Trainers that look up the card: their peak may be that of another card, or of none.
         gpu = t.gpu.name if t.gpu else None
         facts = {"printed": t.reported_mfu, "peak": peak, "gpu": gpu, "own": t.peak_flops, "mfu": t.mfu}
         text = Message(
@@ -457,7 +457,7 @@ def printed_mfu(a: Analysis) -> Iterator[Finding]:
 
 
 def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
-    """nanoGPT measures every card against it."""
+    """nanoGPT's MFU is relative to an A100 on every card."""
     facts = {
         "printed": printed,
         "mfu": t.mfu,
@@ -485,7 +485,7 @@ def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
                 "The log prints an MFU of {printed:pct}, above 100 %: it is measured against an A100 ({a100:tflops}), whatever the card. Name yours with --gpu to get the real one."
             )
         yield Finding("mfu_other_card", NOTICE, text._replace(params=facts))
-    elif t.mfu is None or not t.possible:  # the latter is a finding of its own
+    elif t.mfu is None or not t.possible:  # the latter has a separate finding
         return
     elif t.peak_flops != A100_FLOPS:
         text = Message(
@@ -500,7 +500,7 @@ def mfu_of_an_a100(t: Throughput, printed: float) -> Iterator[Finding]:
 
 
 def not_shown(a: Analysis) -> Iterator[Finding]:
-    """What the printed times leave out, where nothing else shows it, and what the lines are too few for."""
+    """What the printed times leave out and nothing else shows, and what there are too few lines for."""
     unseen = [
         name
         for name, events in (("eval", a.run.evaluations), ("checkpoint", a.run.checkpoints))
@@ -531,8 +531,8 @@ def not_shown(a: Analysis) -> Iterator[Finding]:
             "This log has one line per epoch and does not show its batches: every figure is of a whole epoch, with its validation and its checkpoint."
         )
         yield Finding("epochs", NOTICE, text)
-    # Two or three lines far apart may all hold an evaluation: nothing shows what a normal iteration takes. Means leave
-    # out no line, and what their trainer does not count in them is in none.
+    # Two or three lines far apart may all include an evaluation: nothing shows what a normal iteration takes. Means
+    # skip no iteration, and what their trainer does not count is in none of them.
     numbers = chosen(a.run.iterations.number, a.phases.normal)
     apart = int(np.diff(a.run.iterations.number).max(initial=0))
     evaluates = a.run.evaluations or a.phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
@@ -549,7 +549,7 @@ def not_shown(a: Analysis) -> Iterator[Finding]:
 
 
 def against_the_settings(a: Analysis) -> Iterator[Finding]:
-    """The work that the settings make of an iteration, against the work behind the printed MFU; and the length."""
+    """Compares the work of an iteration by the settings with that by the printed MFU; and the length with the log."""
     t, step = a.throughput, a.costs.step_s.mid
     stated = t.achieved_flops * step if t.achieved_flops is not None and t.flops_from != "mfu" else 0.0
     behind = flops_behind_mfu(a.run) if a.run.traits.mfu_of_a100 and stated > 0 else None
@@ -568,13 +568,13 @@ def against_the_settings(a: Analysis) -> Iterator[Finding]:
 
 
 def against_the_card(a: Analysis) -> Iterator[Finding]:
-    """Is this normal?"""
+    """Whether the speed is normal for this card."""
     t, gpu = a.throughput, a.throughput.gpu
     if gpu is None:
         return
     if a.expected is not None and a.costs.how.get("step_s") == MEASURED:
         yield against_the_model(a, a.expected.step_s, gpu)
-    # Far below what others reach on this card, where the model is too large to be slow by its size.
+    # Far below what others reach on this card, with a model that is too large to be slow because of its size.
     n_params = a.run.settings.number("n_params") or (a.run.flops_per_token or 0.0) / 6
     if t.normal_mfu is not None and t.mfu is not None and a.expected is None and n_params >= PUBLISHED_PARAMS:
         facts = {"mfu": t.mfu, "gpu": gpu.name, "low": t.normal_mfu.low, "high": t.normal_mfu.high}
@@ -621,8 +621,8 @@ def against_the_model(a: Analysis, expected: Interval, gpu: Gpu) -> Finding:
 
 def end(a: Analysis) -> Iterator[Finding]:
     loss = a.run.iterations.loss
-    good, lost = np.isfinite(loss), np.isinf(loss)  # nan is what was not printed
-    begin = len(good) - int(np.argmax(good[::-1])) if good.any() else 0  # behind the last good one
+    good, lost = np.isfinite(loss), np.isinf(loss)  # nan means that it was not printed
+    begin = len(good) - int(np.argmax(good[::-1])) if good.any() else 0  # after the last good one
     if lost[begin:].any():
         begin += int(np.argmax(lost[begin:]))
         text = Message(
@@ -642,7 +642,7 @@ def end(a: Analysis) -> Iterator[Finding]:
 
 
 def cause_of_end(run: Run) -> Fault | None:
-    """Why the process ended, where lines behind its last iteration say so; the others of them follow from it."""
+    """Why the process ended, if lines after its last iteration say so: the one that the others follow from."""
     rows = run.iterations
     last = int(rows.line[-1]) if len(rows) else -1
     end = run.settings.count("max_iters")
@@ -654,7 +654,7 @@ def cause_of_end(run: Run) -> Fault | None:
 
 
 def how_it_was_read(a: Analysis) -> Iterator[Finding]:
-    """Means, bars, and lines that were left out: what the figures rest on."""
+    """Means, bars, and lines that were left out: what the figures are based on."""
     run = a.run
     if run.bar_alone:
         facts = {"last": int(run.iterations.number[-1])}
@@ -685,7 +685,7 @@ def how_it_was_read(a: Analysis) -> Iterator[Finding]:
         yield Finding("averaged_times", NOTICE, text)
     if run.unread:
         yield from lines_without_time(run)
-    if run.outside:  # what stepwatch.bounds does not let in: a broken trainer, or lines that are none of a training
+    if run.outside:  # outside stepwatch.bounds: a broken trainer, or lines that are not of a training
         message = Message(
             "Line {line:n} contains an impossible value ({what:word}): it is not used.",
             {"count": run.outside_count, "line": run.outside[0].line + 1, "what": run.outside[0].text},
@@ -717,7 +717,7 @@ def lines_without_time(run: Run) -> Iterator[Finding]:
 
 
 def rules_for(a: Analysis) -> list[Rule]:
-    """The rules that have something to look at, in the order in which their findings are said."""
+    """The rules that have something to look at, in the order in which their findings are shown."""
     run, regimes, t = a.run, a.regimes, a.throughput
     rows = int(np.count_nonzero(a.phases.normal))
     far_below = t.mfu is not None and t.normal_mfu is not None and t.mfu < t.normal_mfu.low / 2
@@ -760,6 +760,6 @@ def passed(a: Analysis) -> Iterator[Message]:
     between = parts["eval"] + parts["checkpoint"]
     if a.phases.evaluations and 0 < between < SMALL_SHARE * (between + a.goodput.steps_s):
         yield Message("little time in evaluations and checkpoints")
-    loss = a.run.iterations.loss  # nan is what was not printed
+    loss = a.run.iterations.loss  # nan means that it was not printed
     if np.isfinite(loss).any() and not np.isinf(loss).any():
         yield Message("finite loss throughout")

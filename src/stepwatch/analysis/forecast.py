@@ -1,4 +1,4 @@
-"""When it will end: phase by phase, from what this log shows."""
+"""When the run will end: phase by phase, from what this log shows."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 Reason: TypeAlias = Literal["schedule", "evaluations", "levels", "slower", "faster", "limit", "patience", "hidden"]
-"""Why a forecast is wide, or not the plain product of what was seen."""
-# What a machine does later that it has not shown yet: heat, other users; evaluations slow as steps do. The least that
-# covers nine in ten of the forecasts that allow for nothing else, from 288 public logs, none counted for more than six
-# of its cuts. How far each trainer bears out what the others need: benchmarks.left_out. Things get slower more often
-# than faster.
+"""Why a forecast is wide, or not simply extrapolated from what was seen."""
+# Allows for later changes that the log has not shown yet: heat, other users; evaluations slow down as steps do. The
+# smallest values that cover nine in ten of the forecasts that allow for nothing else, from 288 public logs, with at
+# most six cuts of each. How well they fit a trainer that was left out: benchmarks.left_out. Runs become slower more
+# often than faster.
 LATER_DOWN, LATER_UP = 0.06, 0.08
-# The steps after the first row of a process over those in it, where it is a mean and has the start in it: nine in ten
-# of 83 public logs.
+# The steps after the first row of a process relative to those in it, if it is a mean that includes the start: nine in
+# ten of 83 public logs.
 FIRST_ROW = Interval(0.25, 0.95, 1.2)
 
 
 def future_step(
     run: Run, phases: Phases, costs: Costs, goodput: Goodput, regimes: Regimes, share_left: float
 ) -> tuple[Interval, tuple[Reason, ...]]:
-    """What a step of the rest takes in the mean, and why that is wide: the recent level, as uncertain as it has varied.
+    """The mean step of the rest of the run, and why it is wide: the recent level, as uncertain as it has varied.
 
     `share_left` is the part of the run still to come.
     """
@@ -51,13 +51,13 @@ def future_step(
         return costs.step_s, ()
     beyond = 1.0
     if goodput.by_clock and goodput.steps_s > 0:
-        # What the clock of the lines shows beyond the printed times goes on as well.
+        # Time that the clock of the lines shows beyond the printed times will continue as well.
         beyond = 1 + goodput.parts_s["unexplained"] / goodput.steps_s
     factor = costs.mean_ratio * max(beyond, costs.device_ratio)
-    recent = times[-200:]  # enough for a median, few enough to be the level of now
+    recent = times[-200:]  # enough for a median, few enough to be the present level
     statistical = Z90 * MEDIAN_ERROR * phases.baseline.noise / math.sqrt(len(recent))
     slope = _drift(times) if len(times) >= 16 else 0.0  # three rows in each fifth
-    # How the level wanders between parts of the run, about its drift. Where it has jumped, since then: see below.
+    # How the level wanders between parts of the run, around its drift. After a jump, only since then: see below.
     rows = regimes.regimes[-1].rows if len(regimes.regimes) > 1 else len(times)
     wander, parts = 0.0, min(12, rows // 8)
     if parts > 1:
@@ -70,7 +70,7 @@ def future_step(
             )
         blocks = block_medians(level[-rows:], parts)
         wander = float(np.std(blocks) / max(float(np.mean(blocks)), 1e-12))
-    few = 0.10 / len(times) ** 0.7  # as in throughput.combined: a card is not warm, a compiler not done
+    few = 0.10 / len(times) ** 0.7  # as in throughput.combined: the card may not be warm yet, the compiler not done
     slack = math.hypot(wander, statistical, few)
     down, up = math.hypot(LATER_DOWN, slack), math.hypot(LATER_UP, slack)
     if goodput.wall_s > 0:
@@ -95,39 +95,39 @@ def future_step(
     low, high = min(levels) * (1 - down), max(levels) * (1 + up)
     if run.traits.schedules:
         reasons.append("schedule")
-        # By half: the most that the steps of a published schedule grow (modded-nanogpt, 2025: batch and window).
+        # At most by half: the largest growth of steps in a published schedule (modded-nanogpt, 2025: batch and window).
         high += now * 0.5 * min(2 * share_left, 1.0)
     return Interval(factor * max(low, 0.0), factor * now, factor * high), tuple(reasons)
 
 
 def _drift(times: Floats | Series) -> float:
-    """The logarithm of how much longer steps become in as many rows, where they do so all the time; else 0."""
+    """The logarithm of how much longer steps became over these rows, if they did so all the time; else 0."""
     logs = series(len(times), lambda rows: np.log(np.maximum(times[rows], 1e-12)))
     fifths = block_medians(logs, 5)
     change = float(fifths[-1] - fifths[0])
     changes = series(len(logs) - 1, lambda rows: logs[1:][rows] - logs[:-1][rows])
-    noise = spread(changes) / math.sqrt(2)  # from row to row: a drift is none of it
+    noise = spread(changes) / math.sqrt(2)  # from row to row, which leaves out the drift
     backwards = np.diff(fifths) * np.sign(change) < -0.1 * abs(change)
     if abs(change) < max(0.02, 5 * MEDIAN_ERROR * noise / math.sqrt(len(times) / 5)) or backwards.any():
         return 0.0
-    # The middles of the first and the last fifth are four fifths apart. A drift that dies away is taken at its end.
+    # The middles of the first and the last fifth are four fifths apart. If a drift fades, its end counts.
     return min(change / 0.8, float(fifths[-1] - fifths[2]) / 0.4, key=abs)
 
 
 # --- when it will end -------------------------------------------------------------------------------------------
 
 
-# Where nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large.
+# If nothing says how often a run evaluates: nanoGPT's configs say 250 for small models, 1000 and 2000 for large ones.
 USUAL_INTERVALS = (250, 500, 1000, 2000, 5000)
-UNSEEN_EVALUATIONS = 0.2  # of the time that is left
-# Between an evaluation and the next step where no line shows it: 19 of 22 public logs of YOLO whose printed total does
-# have 0.3 to 1.7 s, half of those with epochs below 20 s less than 0.5 s.
+UNSEEN_EVALUATIONS = 0.2  # of the remaining time
+# Time between an evaluation and the next step that no line shows. In 22 public logs of YOLO the printed total shows it:
+# 19 have 0.3 to 1.7 s, half of those with epochs below 20 s less than 0.5 s.
 HIDDEN_S = Interval(0.0, 0.5, 1.7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Time to the end of the run, or per thousand iterations where its length is unknown."""
+    """Time to the end of the run, or per thousand iterations if its length is unknown."""
 
     done: bool = False
     total_s: Interval | None = None
@@ -140,7 +140,7 @@ class Forecast:
     saves_ahead: float = 0.0
     assumed_no_evals: bool = False
     reasons: tuple[Reason, ...] = ()
-    """What the forecast allows for beside what the log has shown."""
+    """What the forecast allows for besides what the log has shown."""
 
 
 def find_forecast(
@@ -156,7 +156,7 @@ def find_forecast(
     last, end = int(run.iterations.number[-1]), run.settings.count("max_iters")
     given = run.settings.get("max_iters")
     if run.ended_by_plan and (given is None or given.origin is not Origin.USER):
-        end = last  # the planned one is not reached; one that the reader gives is a question about another run
+        end = last  # the planned end is not reached; one that the user gives is a question about another run
     rows = int(phases.normal.sum())
     first = int(run.iterations.number[0]) - int(phases.covers[0])
     left = max(end - last, 0) / max(end - first, 1) if end is not None else 0.5
@@ -182,12 +182,12 @@ def find_forecast(
         of_first = FIRST_ROW.scaled(remaining.mid)  # its evaluation, too, is the first of its kind
         remaining = Interval(min(remaining.low, of_first.low), of_first.mid, max(remaining.high, of_first.high))
     seen = run.evaluations or phases.first_evaluates or phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any()
-    if run.traits.may_evaluate and not seen and costs.eval_s is None:  # it mostly does, or the log says that it will
+    if run.traits.may_evaluate and not seen and costs.eval_s is None:  # most do, or the log says that it will
         reasons = (*reasons, "evaluations")
         # Found as LATER_DOWN was, from the logs without an evaluation in their first part.
         remaining = Interval(remaining.low, remaining.mid, remaining.high + UNSEEN_EVALUATIONS * remaining.mid)
     elif evals and costs.eval_s is not None and phases.eval_interval and end % phases.eval_interval:
-        # Many trainers evaluate after their last step too, and no line says so before.
+        # Many trainers evaluate after their last step too, and no line says so in advance.
         remaining = Interval(remaining.low, remaining.mid, remaining.high + costs.eval_s.mid)
     if run.traits.hides_saves and not goodput.by_clock and evals:
         reasons = (*reasons, "hidden")
@@ -197,9 +197,9 @@ def find_forecast(
         )
     if run.patience is not None and max(run.patience, last) < end:
         reasons = (*reasons, "patience")
-        earliest = max(run.patience - last, 0) / (end - last)  # where nothing has become better since the first epoch
+        earliest = max(run.patience - last, 0) / (end - last)  # if nothing has improved since the first epoch
         remaining = Interval(remaining.low * earliest, remaining.mid, remaining.high)
-    # What biased the past biases the future alike, so the errors add up, not in quadrature.
+    # What biased the past also biases the future, so the errors add up linearly, not in quadrature.
     total = Interval(past.low + remaining.low, past.mid + remaining.mid, past.high + remaining.high)
     if run.limit_s is not None and past.mid < run.limit_s:
         reasons = ("limit",)
@@ -219,12 +219,12 @@ def find_forecast(
 
 
 def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> tuple[Interval, int, float]:
-    """What is left to iteration `end` inclusive (nanoGPT runs the last one too), its evaluations and its saves."""
+    """The time to the end of iteration `end` (nanoGPT runs the last one too), with its evaluations and saves."""
     last, interval = int(run.iterations.number[-1]), phases.eval_interval
     ahead = end - last
     if phases.trailing is not None:
         last, ahead = phases.trailing, max(end - phases.trailing + 1, 0)
-    # Stalls that keep coming go on coming; a few may have been the only ones. A machine asleep does not count.
+    # Stalls that keep coming will continue; a few may have been the only ones. A machine asleep does not count.
     stalls = phases.excess_s(run, phases.of(Phase.STALL))
     awake = stalls[stalls < SLEEP_S]
     lost_s = float(awake.sum()) / run.logged * max(end - last, 0) if len(awake) else 0.0
@@ -241,7 +241,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     if interval is None or not evaluates:
         left = simulate(loop, Prices(step)).total_s
         if interval is None and (phases.first_evaluates or len(alone)) and costs.eval_s is not None:
-            # Only one evaluation was seen: the next come at an unknown interval, longer than the log shows without.
+            # Only one evaluation was seen: the interval is unknown, but longer than the stretch without one.
             at = int(alone[-1]) if len(alone) else first
             seen = max(last - at, at - first, 1)
             fits = (usual for usual in USUAL_INTERVALS if usual > seen and at % usual in (0, 1))
@@ -254,7 +254,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
     saves = numbers_of(run.checkpoints)
     saves = saves[saves > 0]
     with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
-    if len(saves) > 1 and not with_evaluations:  # they have an interval of their own
+    if len(saves) > 1 and not with_evaluations:  # they have a separate interval
         own = usual_gap(np.diff(saves))
         apart = Interval.exactly(float(max(end // own - last // own, 0)))
         loop = loop._replace(evaluations=evals, apart=apart)
@@ -272,7 +272,7 @@ def _prices_ahead(costs: Costs, step: Interval) -> Prices:
     if costs.checkpoint_s is None:
         return Prices(step, alone.widened(down=LATER_DOWN, up=LATER_UP))
     both = costs.pair_s or alone + costs.checkpoint_s
-    if costs.how.get("eval_s") != MEASURED:  # in 33 of 36 public logs the checkpoint is a third of the two at most
+    if costs.how.get("eval_s") != MEASURED:  # in 33 of 36 public logs the checkpoint is at most a third of both
         least = 2 / 3 * both.low
         alone = Interval(max(alone.low, least), max(alone.mid, least), max(alone.high, least))
     alone, both = (cost.widened(down=LATER_DOWN, up=LATER_UP) for cost in (alone, both))
@@ -280,9 +280,9 @@ def _prices_ahead(costs: Costs, step: Interval) -> Prices:
 
 
 def _share_that_saves(run: Run, phases: Phases) -> Interval:
-    """The share of coming evaluations that will save: what was seen, falling as it fell."""
+    """The share of coming evaluations that will save: as seen so far, falling as it has fallen."""
     always = run.settings.flag("always_save_checkpoint")
-    if run.evaluations:  # after the first iteration; one that ends the log is not known to save or not
+    if run.evaluations:  # after the first iteration; if one ends the log, its save may still come
         at = numbers_of(run.evaluations)
         saved = np.isin(at, numbers_of(run.checkpoints))
         saved = saved[(at > 0) & (saved | (at != phases.trailing))]
@@ -295,7 +295,7 @@ def _share_that_saves(run: Run, phases: Phases) -> Interval:
     if not count:
         return Interval(0.0, 0.5, 1.0)
     if saved.all():
-        # Early on every evaluation improves; where only those save, later ones mostly do not.
+        # Early on, every evaluation is an improvement; if only those save, most later ones do not.
         likely = (count + 0.8) / (count + 2) if always is False else (count + 2) / (count + 3)
         return Interval(max(0.1, 1 - 3 / (count + 2)), likely, 1.0)
     if not saved.any():

@@ -22,7 +22,7 @@ _Events = Sequence[Evaluation] | Sequence[Checkpoint]
 
 
 def with_outside(run: Run, phases: Phases, costs: Costs) -> Costs:
-    """The costs with those of events that no printed time includes; unknown where nothing shows them."""
+    """Adds the costs of events that no printed time includes; unknown if nothing shows them."""
     events: dict[str, _Events] = {
         kind: found
         for kind, found in (("eval", run.evaluations), ("checkpoint", run.checkpoints))
@@ -35,7 +35,7 @@ def with_outside(run: Run, phases: Phases, costs: Costs) -> Costs:
     for kind, each in events.items():
         reported = _reported(each)
         how[f"{kind}_s"] = MEASURED if reported or by_clock[kind] else NOT_SEPARABLE
-        found[kind] = _mean(reported, 0.0) if reported else _mean(by_clock[kind], 0.5)  # half a second of a clock
+        found[kind] = _mean(reported, 0.0) if reported else _mean(by_clock[kind], 0.5)  # half a second for the clock
     return replace(costs, eval_s=found["eval"], checkpoint_s=found["checkpoint"], how=how)
 
 
@@ -44,7 +44,7 @@ def _reported(events: _Events) -> list[float]:
 
 
 def _mean(values: list[float], doubt_s: float) -> Interval:
-    """Of the mean: sums need it."""
+    """The mean of the values, since sums need it."""
     if not values:
         return Interval.exactly(0.0)
     mid = max(float(np.mean(values)), 0.0)
@@ -55,7 +55,7 @@ def _mean(values: list[float], doubt_s: float) -> Interval:
 
 
 def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]) -> dict[str, list[float]]:
-    """What the clock shows between two rows beyond their steps, where evaluations alone, or saves alone, lie there."""
+    """Time that the clock shows between two rows beyond their steps, if only evaluations or only saves are there."""
     rows, stamps = run.iterations, run.iterations.stamp_s
     found: dict[str, list[float]] = {"eval": [], "checkpoint": []}
     if run.reordered or len(rows) < 2 or np.isnan(stamps).all():
@@ -66,14 +66,14 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
     counts = {kind: np.zeros(len(excess), np.int64) for kind in found}
     for kind, each in events.items():
         after = rows_from(rows.line, column_of(each, "line")) - 1
-        after = after[(after >= 0) & (after < len(excess))]  # of those that lie between two rows
+        after = after[(after >= 0) & (after < len(excess))]  # only those between two rows
         counts[kind] = np.bincount(after, minlength=len(excess))
     pairs = (("checkpoint", "eval"), ("eval", "checkpoint"))
     for kind, other in pairs:
         found[kind] = _each(excess, counts[kind], counts[other] == 0)
     for kind, other in pairs:
         known = _reported(run.evaluations if other == "eval" else run.checkpoints) or found[other]
-        if not found[kind] and known:  # they are never alone: what they take beyond the others
+        if not found[kind] and known:  # they are never alone: what remains besides the others
             found[kind] = _each(excess - counts[other] * float(np.mean(known)), counts[kind], counts[other] > 0)
     return found
 
@@ -81,25 +81,25 @@ def _by_clock(run: Run, phases: Phases, costs: Costs, events: dict[str, _Events]
 def _each(excess: Floats, counts: Ints, where: np.ndarray) -> list[float]:
     rows = np.flatnonzero(where & (counts > 0) & np.isfinite(excess))
     found = excess[rows] / counts[rows]
-    # A pause of the process is no part of what it fell on: it stays unexplained.
+    # A pause of the process is not part of the event it fell on: it stays unexplained.
     usual = max(median(found), 0.0)
     values: list[float] = found[(found <= STALL_RATIO * usual) | (found - usual <= SLEEP_S)].tolist()
     return values
 
 
 def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) -> dict[str, float]:
-    """Seconds that such events took, by part: before a line, or behind it and of an iteration up to that number.
+    """Seconds that these events took, by part: before line `end`, or after it for iterations up to `number`.
 
-    The last evaluation follows its step; what follows a printed total is not of the run.
+    The last evaluation follows its step; what follows a printed total is not part of the run.
     """
     last = int(run.iterations.number[-1])
     events: dict[str, _Events] = {"eval": run.evaluations, "checkpoint": run.checkpoints}
-    # A mean is of what came before its own line too.
+    # A mean also covers what came before its own line.
     begin, first, covers = int(run.iterations.line[0]), int(run.iterations.number[0]), int(phases.covers[0])
     if covers > 1 and not run.reordered:
         placed = ((event.line, event.at) for found in events.values() for event in found if event.at is not None)
         begin = min([begin, *(line - 1 for line, at in placed if first - covers <= at <= first)])
-    # A save at the end is of the iteration that would have followed; after an evaluation it is counted with that.
+    # A save at the end has the number of the iteration that would have followed; after an evaluation it counts with it.
     saved_at_end = [save.line for save in run.checkpoints if save.took_s is not None and save.at == number + 1]
     if number < 0 or phases.trailing is not None:
         saved_at_end = []
@@ -120,18 +120,18 @@ def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) ->
 
 
 PARTS = ("step", "eval", "checkpoint", "compile", "stall", "unexplained")
-DATA = "data"  # a part of its own where the log shows how long the steps wait for it
+DATA = "data"  # a separate part if the log shows how long the steps wait for it
 WITH_DATA = (PARTS[0], DATA, *PARTS[1:])
-START = "start"  # a part of its own in a record: from the start of the program to its first phase
+START = "start"  # a separate part in a record: from the start of the program to its first phase
 
-# How far the printed times of a synchronised single card are from the wall: 1 % on runs with an independent clock.
+# How much the printed times of a synchronised single card differ from the wall time: 1 % with an independent clock.
 BASE_DOUBT = 0.012
 
 
 class Split(NamedTuple):
     """The time of every row by part; the parts sum to the time, none is negative.
 
-    Most rows are a step and nothing else: only of the others the parts are kept.
+    Most rows are a step and nothing else: the parts are kept only for the others.
     """
 
     times_s: Floats
@@ -139,7 +139,7 @@ class Split(NamedTuple):
     parts: Mapping[str, Floats]
 
     def column_s(self, part: str, rows: slice = slice(None)) -> Floats:
-        """Of every row, or of some; waiting for data is 0 where it is not known."""
+        """One part of every row, or of some; waiting for data is 0 if it is unknown."""
         begin, end, _ = rows.indices(len(self.times_s))
         column = self.times_s[rows].copy() if part == "step" else np.zeros(end - begin)
         if part in self.parts:
@@ -157,7 +157,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Sums to wall_s; covers the iterations and the evaluations that were not logged."""
+    """The wall time by part; the parts sum to wall_s. Includes iterations and evaluations that were not logged."""
 
     wall_s: float
     interval_s: Interval
@@ -170,7 +170,7 @@ class Goodput:
 
     @property
     def steps_s(self) -> float:
-        """The steps with what they waited for data, as their times are printed."""
+        """The steps including their waiting for data, as in the printed times."""
         return self.parts_s["step"] + self.parts_s.get(DATA, 0.0)
 
 
@@ -185,8 +185,8 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     cost_save = (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0) / covers
     both = phase == Phase.EVAL_CHECKPOINT
     share = np.where(both, cost_eval / np.maximum(cost_eval + cost_save, 1e-12), 1.0)
-    # A stall may fall on an evaluation: what goes far beyond both costs is left unexplained. They are those of a normal
-    # step; what slows the steps slows evaluations.
+    # A stall may fall on an evaluation: time far beyond both costs is left unexplained. The costs are those at a normal
+    # step; what slows the steps also slows evaluations.
     alone = costs.eval_s.high if costs.eval_s else np.inf
     pair = costs.pair_s.high if costs.pair_s else alone + (costs.checkpoint_s.high if costs.checkpoint_s else 0.0)
     slower = np.maximum(base / max(costs.step_s.mid, 1e-12), 1.0)
@@ -200,14 +200,14 @@ def split_rows(run: Run, phases: Phases, costs: Costs) -> Split:
     compilation = np.where(first, rest - inside - saved, 0.0)
     explained = evaluation + checkpoint + compilation
     left = rest - explained
-    unexplained = np.where(left > 1e-12 * whole, left, 0.0)  # below that it is what the subtraction rounds
+    unexplained = np.where(left > 1e-12 * whole, left, 0.0)  # less is a rounding error of the subtraction
     step = np.maximum(whole - explained - unexplained, 0.0)
     parts = {"step": step, "eval": evaluation, "checkpoint": checkpoint, "compile": compilation}
     return Split(times, rows, {**parts, "unexplained": unexplained})
 
 
 def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
-    """The clock in front of the lines, where there is one, beats the sum; the difference is unexplained or step."""
+    """Where the time went. Timestamps take precedence over the sum; the difference is unexplained or step."""
     stamped = not run.reordered and not np.isnan(run.iterations.stamp_s[[0, -1]]).any()
     clock = clock_wall_s(run, int(phases.covers[0])) if stamped else None
     first_line, last_line = run.iterations.line[[0, -1]].tolist()
@@ -217,17 +217,17 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     parts, iterations, unlogged = _sums(run, phases, costs, split)
     parts |= {part: parts[part] + seconds for part, seconds in outside.items()}
     wall = sum(parts.values())
-    if clock is not None and outside:  # what lies before the first row and behind the last it does not show
+    if clock is not None and outside:  # the clock does not show what is before the first row and after the last
         before, up_to = (sum(_outside_s(run, phases, costs, line, -1).values()) for line in (first_line, last_line))
         clock += before + (sum(outside.values()) - up_to)
     elif (
         clock is None and run.reported_s is not None and run.reported_s > wall
-    ):  # between the parts is what nothing else shows
+    ):  # the difference lies between the parts, where nothing else shows it
         clock = run.reported_s
     if clock is not None:
         ends = run.iterations.stamp_s[[0, -1]]
         resolution_s = 1.0 if bool((ends % 1.0 == 0).all()) else 0.0
-        if clock - wall > resolution_s or wall <= STEP_S.low * iterations:  # the digits show no time at all
+        if clock - wall > resolution_s or wall <= STEP_S.low * iterations:  # the printed digits show no time at all
             parts["unexplained"] += clock - wall
         else:
             parts = {name: value * clock / wall for name, value in parts.items()}
@@ -275,7 +275,7 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
 
 
 def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[str, float], int, float]:
-    """The seconds of each part, the iterations that they are of, and how many of these no line is about."""
+    """The seconds of each part, the iterations that they cover, and how many of these no line covers."""
     covers, last = phases.covers, int(run.iterations.number[-1])
     usual = phases.baseline.time_s if phases.baseline is not None else np.full(len(covers), costs.step_s.mid)
     parts = dict.fromkeys(PARTS if costs.data_s is None else WITH_DATA, 0.0)
@@ -320,16 +320,16 @@ def _sums(run: Run, phases: Phases, costs: Costs, split: Split) -> tuple[dict[st
     else:
         parts["eval"] += evals * (costs.eval_s.mid if costs.eval_s else 0.0)
         parts["checkpoint"] += saves * (costs.checkpoint_s.mid if costs.checkpoint_s else 0.0)
-    if costs.data_s is not None:  # those that no line is about wait as the others do
+    if costs.data_s is not None:  # iterations without a line wait as the others do
         parts[DATA] = min(waited + (missing + unseen) * costs.data_s.mid, max(parts["step"], 0.0))
         parts["step"] -= parts[DATA]
-    # A trainer that prints means waits for its card, whatever lines are missing.
+    # A trainer that prints means waits for its card, even if lines are missing.
     unlogged = 0.0 if run.timing in AVERAGES else max(missing - run.left_out, 0.0)
     return parts, int(covers.sum() + missing), unlogged
 
 
 def clock_wall_s(run: Run, first_covers: int) -> float | None:
-    """Seconds from the start of what the first line covers to the end of the last, by the lines' own clock."""
+    """Seconds from the start of what the first line covers to the end of the last line, by the lines' own clock."""
     stamps = run.iterations.stamp_s
     span = float(stamps[-1] - stamps[0])
     return span + float(run.iterations.time_s[0]) * first_covers if span > 0 else None

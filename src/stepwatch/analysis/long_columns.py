@@ -1,4 +1,4 @@
-"""Columns of more rows than are worked on at a time: their values are computed when they are asked for."""
+"""Columns with more rows than are processed at a time: their values are computed on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Series:
-    """A long column whose values are computed when they are asked for; a part that is long is one again."""
+    """A long column whose values are computed on demand; a long slice of it is a Series again."""
 
     __slots__ = ("_count", "_part")
 
@@ -38,7 +38,7 @@ class Series:
 
 
 def chosen_of_most(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> Series:
-    """As column[rows], where most of the rows are chosen."""
+    """Like column[rows], if most of the rows are chosen."""
     before = np.flatnonzero(~rows)
     before -= np.arange(len(before))  # chosen rows before each of the others
 

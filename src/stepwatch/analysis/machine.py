@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepwatch.analysis import Analysis
 
 BUSY = 0.8  # a disk, or all processors
-LEAST_SAMPLES = 3  # fewer show nothing of the iterations between them
+LEAST_SAMPLES = 3  # fewer show nothing about the iterations between them
 SWAPPING_BYTES_PER_S = 1e6  # less is not worth a finding
 
 
@@ -39,17 +39,17 @@ class MachineUse:
 
     samples: Samples
     row: Ints
-    """Of each sample the row of the iterations it falls into, -1 outside."""
+    """For each sample the row of the iterations that it falls into, -1 outside."""
     clock: ClockMatch
     steps: Mask
-    """The samples inside normal steps; without a common clock those in which the machine works."""
+    """The samples inside normal steps; without a common clock, those in which the machine works."""
     causes: tuple[Finding, ...] = ()
     energy_j: Interval | None = None
-    """Of all cards, from the first to the last sample inside the run."""
+    """The energy of all cards, from the first to the last sample inside the run."""
 
     @property
     def slowed_by(self) -> Finding | None:
-        """What holds all of the run back now: not a single moment of it, nor what is to come."""
+        """What slows down the whole run now: not a single moment of it, nor something still to come."""
         passing = ("stopped_process", "memory_leak")
         return next((one for one in self.causes if one.severity == WARNING and one.code not in passing), None)
 
@@ -59,7 +59,7 @@ class MachineUse:
         return {name: mean for name, mean in means.items() if mean is not None}
 
     def course(self, most: int) -> list[tuple[int, dict[str, float]]]:
-        """Along the run, at most so many stretches: its last row, and which share of each part of the machine was busy."""
+        """At most `most` stretches of the run: the last row of each, and the busy share of each part of the machine."""
         columns = {name: self.samples.machine[name] for name in ("cpu", "disk_busy") if name in self.samples.machine}
         cards = _working(self.samples)
         if cards:
@@ -126,12 +126,12 @@ def _zone_s(ends_s: Floats, at_s: Floats) -> float:
 
 
 def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
-    """The shift at which the cards work in steps and rest outside of them; None where no shift is clearly the best."""
+    """The ends, shifted so that the cards work in steps and rest outside of them; None if no shift is clearly best."""
     busy = _utilisation(samples)
-    if busy is None or len(ends_s) < 2 or np.nanstd(busy) < 0.05:  # hardly any rest to be matched by
+    if busy is None or len(ends_s) < 2 or np.nanstd(busy) < 0.05:  # too little idle time to match by
         return None
     at_s = samples.at_s - samples.at_s[0]
-    count = min(len(at_s), 8192)  # places to try: the work is their square
+    count = min(len(at_s), 8192)  # places to try: the work grows with their square
     if not at_s[-1] > 0:
         return None
     grid_s = float(at_s[-1]) / (count - 1)
@@ -144,11 +144,11 @@ def _matched(ends_s: Floats, phases: Phases, samples: Samples) -> Floats | None:
         return None
     padded = np.concatenate([np.zeros(1), np.cumsum(seen)])
     total = padded[-1]
-    # Inside the run as the phases say, outside of it at rest: the best shift has most work inside.
+    # Inside the run the cards work as the phases say, outside they rest: the best shift has most work inside.
     scores = np.correlate(seen, wanted - 0.5, "valid") - 0.5 * (
         total - (padded[len(wanted) :] - padded[: count - len(wanted) + 1])
     )
-    best = int(np.median(np.flatnonzero(scores > scores.max() - 1e-6 * total)))  # some are equal but for rounding
+    best = int(np.median(np.flatnonzero(scores > scores.max() - 1e-6 * total)))  # some are equal except for rounding
     far = np.abs(np.arange(len(scores)) - best) > max(0.02 * len(wanted), 2)
     if far.any() and scores[far].max() > scores[best] - 0.01 * total:
         return None
@@ -162,7 +162,7 @@ def _utilisation(samples: Samples) -> Floats | None:
 
 
 def _mean_utilisation(cards: list[Card]) -> Floats:
-    """At each sample of those cards of which it is known; unknown where it is of none."""
+    """For each sample the mean of the cards for which it is known; nan if it is known for none."""
     columns = np.array([card.columns["utilisation"] for card in cards])
     known = np.isfinite(columns)
     total, count = np.where(known, columns, 0.0).sum(axis=0), known.sum(axis=0)
@@ -186,8 +186,8 @@ def _energy(samples: Samples, span: slice) -> Interval | None:
         known = np.isfinite(power)
         if known.sum() > 1:
             total += float(np.trapezoid(power[known], at_s[known]))
-    # NVML's documentation says ±5 W, on a working card of 100 W and more at most a twentieth. Sensors of an A100 or H100
-    # see a quarter of the time, and may be further off (arXiv 2312.02741).
+    # NVML's documentation says ±5 W: at most a twentieth for a working card of 100 W or more. Sensors of an A100 or
+    # H100 measure only a quarter of the time, and may be further off (arXiv 2312.02741).
     error = 0.05
     return Interval(total * (1 - error), total, total * (1 + error)) if total > 0 else None
 
@@ -196,7 +196,7 @@ def _energy(samples: Samples, span: slice) -> Interval | None:
 
 
 class _View:
-    """The samples of a run, asked by name; None is unknown."""
+    """The samples of a run by name; None if unknown."""
 
     def __init__(self, samples: Samples, span: slice, steps: Mask, saves: Mask) -> None:
         self.samples, self.span, self.steps, self.saves = samples, span, steps, saves
@@ -227,13 +227,13 @@ class _View:
 
     @property
     def crowded(self) -> bool:
-        """Whether hardly a processor is free, and others have more than their share."""
+        """Whether hardly a processor is free, and other programs keep more than a quarter of all busy."""
         cpu, processors, others = self.level("cpu"), self.level("processors"), self.others
         return bool(cpu and processors and others and cpu > BUSY and others > 0.25 * processors)
 
     @property
     def foreign_disk(self) -> float | None:
-        """Bytes a second of other programs, where they have most of a busy disk."""
+        """Bytes per second of other programs, if they use most of a busy disk."""
         names = (
             "disk_busy",
             "disk_read_bytes_per_s",
@@ -254,13 +254,13 @@ def _mean(values: Floats) -> float | None:
 
 
 def _reached(clocks: Floats) -> float | None:
-    """The clock of a card while it works: where it rests for a moment the clock may be far lower."""
+    """The clock of a card while it works: when it rests for a moment, the clock may be far lower."""
     known = clocks[np.isfinite(clocks)]
     return _mean(known[known > 0.5 * np.quantile(known, 0.9)]) if len(known) else None
 
 
 def waiting(view: _View) -> Iterator[Finding]:
-    """The card, or where there is none the processors, idle inside normal steps."""
+    """The card, or without one the processors, is idle inside normal steps."""
     used, cpu = view.of_cards("utilisation"), view.level("training_cpu")
     if used is None and (cpu is None or cpu >= 0.5):  # a training step on a processor keeps one busy by itself
         return
@@ -276,16 +276,16 @@ def waiting(view: _View) -> Iterator[Finding]:
     )
     facts |= {"disk": disk, "busiest": busiest, "allowed": allowed}
     if view.foreign_disk is not None:
-        return  # other programs use the disk: a cause of its own
+        return  # other programs use the disk: a separate cause
     if disk is not None and (disk > BUSY or (blocked or 0.0) > 0.2):
         text = Message(
             "The training waits for its disk, which is busy {disk:pct} of the time during normal steps. Move the data to a faster disk, or keep them in memory."
         )
         code = "waits_for_disk"
     elif view.crowded and (cpu or 0.0) < (view.others or 0.0):
-        return  # other programs use the processors: a cause of its own
+        return  # other programs use the processors: a separate cause
     elif (view.level("network_busy") or 0.0) > BUSY:
-        return  # as the network is
+        return  # the network is a separate cause, too
     elif used is None and facts["processors"] is None:
         text = Message(
             "The training waits: its processes keep a processor busy only {cpu:pct} of the time during normal steps, and the disk does not explain it. Look at where its data come from."
@@ -325,7 +325,7 @@ def waiting(view: _View) -> Iterator[Finding]:
 
 
 def other_programs(view: _View) -> Iterator[Finding]:
-    """Which use the processors or the disk."""
+    """Other programs that use the processors or the disk."""
     if view.crowded:
         facts = {"others": view.others, "processors": view.level("processors")}
         text = Message(
@@ -435,7 +435,7 @@ def spilled_memory(view: _View) -> Iterator[Finding]:
 def shared_cards(view: _View) -> Iterator[Finding]:
     for card in view.cards:
         count, size = view.of_card(card, "other_processes"), view.of_card(card, "other_memory_bytes")
-        if count is not None and size is not None and count >= 0.5 and size > 200e6:  # an idle process is no neighbour
+        if count is not None and size is not None and count >= 0.5 and size > 200e6:  # an idle process does not matter
             facts = {"card": card.number, "size": size}
             text = Message(
                 "Another program uses card {card:n} too, with {size:size} of its memory. The two share its time.", facts
@@ -500,7 +500,7 @@ def card_apart(view: _View) -> Iterator[Finding]:
             ),
         ),
     ):
-        # A card that is not used is no slow rank, and colder. Of few that are used, one that is hot is seen by the rest.
+        # An unused card is no slow rank, and colder. If only one card is used, unused ones still show that it is hot.
         cards = view.cards if name != "temperature_c" or len(view.cards) > 1 else view.samples.cards
         levels = (
             np.array([level if (level := view.of_card(card, name)) is not None else np.nan for card in cards]) * unit
@@ -511,9 +511,9 @@ def card_apart(view: _View) -> Iterator[Finding]:
             rest = np.delete(levels, place)
             off = levels[place] - np.median(rest)
             least = {"temperature_c": 12.0, "utilisation": 0.3, "sm_clock_hz": 0.1 * float(np.median(rest))}[name]
-            cold = off < 0 and name == "temperature_c"  # which is no trouble
+            cold = off < 0 and name == "temperature_c"  # which is harmless
             slowed = max(view.of_card(card, reason) or 0.0 for reason in ("hot", "capped"))
-            explained = name == "sm_clock_hz" and (off > 0 or slowed > 0.05)  # causes of their own
+            explained = name == "sm_clock_hz" and (off > 0 or slowed > 0.05)  # separate causes
             if abs(off) > least and abs(off) > 2 * (rest.max() - rest.min()) and not cold and not explained:
                 facts = {
                     "card": card.number,
@@ -542,7 +542,7 @@ _MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, what it must e
 
 
 def slow_rows(a: Analysis) -> Iterator[Finding]:
-    """The five longest stalls, each by what differed from normal steps."""
+    """The five longest stalls, each explained by what differed from normal steps."""
     use = a.machine
     if use is None or use.clock is ClockMatch.NONE:
         return

@@ -1,4 +1,4 @@
-"""The periods of slow iterations, where they have one: evaluations that no line mentions, and other regular work."""
+"""The periods of slow iterations, if they have any: evaluations that no line mentions, and other regular work."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from stepwatch.analysis.phases import LARGE_RATIO, Mask
 from stepwatch.analysis.statistics import Baseline, median, pieces, series
 from stepwatch.run import Floats, Ints, Run
 
-MOST_PLACES = 0.75  # of a period at which iterations must be slow
+MOST_PLACES = 0.75  # the share of a period's places at which iterations must be slow
 _LIKE_SIZE = 4.0  # evaluations are regular, but some have a checkpoint on top
 _LEAST_TIMES = 3  # two slow rows always have a distance
-_ENOUGH = 400  # slow rows show the distances between them
+_ENOUGH = 400  # so many slow rows show the distances between them
 
 
 class Period(NamedTuple):
-    """Work that comes back: at iteration `first`, and every so many iterations from there on."""
+    """Recurring work: at iteration `first`, and every `every` iterations from there on."""
 
     every: int
     first: int
     rows: Mask
-    """The slow rows that hold it."""
+    """The slow rows that include it."""
 
 
 def find_period(run: Run, spikes: Mask, baseline: Baseline, first: int | None) -> int | None:
-    """The interval whose multiples are slow nearly every time and together hold most of the slowness of their size."""
+    """The interval whose multiples are slow nearly every time and account for most of the slowness of their size."""
     numbers, ratio = run.iterations.number, baseline.ratio(run.iterations, spikes)
     slow = np.flatnonzero(spikes)
     excess = ratio - 1
     least, most = (ratio.min(), ratio.max()) if len(ratio) else (0.0, 0.0)
-    # The only slow rows of a log may be evaluations, however few, where they are large, alike and at round numbers.
+    # Even very few slow rows may be evaluations, if they are the only ones, large, alike and at round numbers.
     large_and_alike = (
         max(LARGE_RATIO, 1 + 20 * baseline.noise) < least
         and most < 500  # the largest published one is 287
@@ -71,9 +71,9 @@ def multiples(numbers: Ints, of: int) -> Mask:
 def find_periods(
     numbers: Ints, covers: Ints, beyond: Callable[[Ints], Floats], spikes: Mask, first: int | None
 ) -> list[Period]:
-    """All periods of slow rows, each with an offset of its own: one after the other, the one that costs most first.
+    """All periods of slow rows, each with its own offset; the one that costs most is found first.
 
-    `beyond` is what rows have beyond normal steps, in steps; 0 where something else explains it.
+    `beyond` returns how much longer rows are than normal steps, in steps; 0 if something else explains it.
     """
     found: list[Period] = []
     slow = np.flatnonzero(spikes)
@@ -104,7 +104,7 @@ def find_periods(
 
 
 def _before(numbers: Ints, covers: Ints) -> Any:
-    """Of each row the last iteration before those that it is about, and no row before is."""
+    """For each row the last iteration before those that it covers and no row before it does."""
 
     def part(rows: slice) -> Any:
         here, about = numbers[rows], covers[rows]
@@ -115,7 +115,7 @@ def _before(numbers: Ints, covers: Ints) -> Any:
 
 
 def _rows_on(every: int, offset: int, numbers: Ints, before: Any, most: float) -> Ints:
-    """The rows that are about one of these iterations, which no row before is about; none where they are too many."""
+    """The rows that are the first to cover one of these iterations; none if there are too many."""
     found: list[Ints] = []
     for rows in pieces(len(numbers)):
         on_grid = (numbers[rows] - offset) // every > (before[rows] - offset) // every
@@ -126,9 +126,9 @@ def _rows_on(every: int, offset: int, numbers: Ints, before: Any, most: float) -
 
 
 def _grids(numbers: Ints, covers: Ints) -> Iterator[tuple[int, int]]:
-    """Distances of slow rows, and the remainders that most of them hold: the first and the last that they share.
+    """Distances of slow rows, each with the remainders that most rows cover: the last and the first that they share.
 
-    Distances on average too, as the rows of means are not where the work was.
+    Also average distances, since a row that is a mean does not show exactly where the work was.
     """
     apart = {*np.unique(np.diff(numbers))[:60].tolist(), *np.unique(numbers[2:] - numbers[:-2])[:60].tolist()}
     span = int(numbers[-1] - numbers[0])
@@ -153,12 +153,12 @@ def _candidates(numbers: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _is_regular(excess: Floats, on_grid: Mask, places: int, beside: int, tries: int) -> bool:
-    """Whether the slow rows of a grid are alike, hold most of the slowness of their size, and are no chance.
+    """Whether the slow rows of a grid are alike, account for most of the slowness of their size, and are not by chance.
 
-    Of all slow rows the excess and whether they are on the grid; of all rows how many are on it and beside it.
+    `excess` and `on_grid` are those of all slow rows; `places` and `beside` count all rows on the grid and off it.
 
-    Of many places where noise is large some fall on a grid, the more so the more grids are tried. A stall far larger
-    or smaller says nothing either way.
+    If the noise is large, some of many slow rows fall on a grid, the more so the more grids are tried. A stall that is
+    far larger or smaller says nothing either way.
     """
     hits = on_grid & (excess > 0)
     usual = median(excess[hits])
@@ -167,7 +167,7 @@ def _is_regular(excess: Floats, on_grid: Mask, places: int, beside: int, tries: 
     count = int(on.sum())
     if count < 2 or 2 * count <= int(hits.sum()) or excess[on].sum() < excess[off].sum():
         return False
-    rate = (int(off.sum()) + 1) / (beside + 2)  # of such rows beside the grid, by Laplace's rule
+    rate = (int(off.sum()) + 1) / (beside + 2)  # of slow rows off the grid, by Laplace's rule
     # At most the probability of so many hits (Chernoff's bound); the grid was chosen through one of them.
     share = (count - 1) / (places - 1)
     if share <= rate:

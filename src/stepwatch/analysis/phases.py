@@ -1,4 +1,4 @@
-"""What each logged iteration was doing: what the log says first, what the times suggest second."""
+"""What each logged iteration was doing: first by what the log says, then by what the times suggest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-LARGE_RATIO = 1.5  # of a slow iteration that stands out whatever the noise
+LARGE_RATIO = 1.5  # of a slow iteration that stands out in any noise
 STALL_RATIO = LARGE_RATIO
 STALL_NOISES = 8.0
 SPIKE_RATIO = 1.06
@@ -62,11 +62,11 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlogged:
-    """Some that the log mentions, and stretches of those that must have run between two of its lines."""
+    """Unlogged evaluations: some that the log mentions, and stretches that must have run between two of its lines."""
 
     mentioned: Ints = field(default_factory=lambda: _NONE)
     first: Ints = field(default_factory=lambda: _NONE)
-    """The first of each stretch; they rise."""
+    """The first of each stretch, in rising order."""
     counts: Ints = field(default_factory=lambda: _NONE)
     interval: int = 1
 
@@ -75,7 +75,7 @@ class Unlogged:
         return len(self.mentioned) + int(self.counts.sum())
 
     def shown(self) -> list[int]:
-        """The first ones and, where there are more, the last: a sentence has no room for all."""
+        """The first ones and, if there are more, the last: a sentence has no room for all."""
         most = 5
         stretches = (
             range(first, first + count * self.interval, self.interval)
@@ -86,7 +86,7 @@ class Unlogged:
         return begin if self.total <= most else [*begin, int(np.concatenate((self.mentioned[-1:], last)).max())]
 
     def among(self, numbers: Ints) -> np.ndarray:
-        """Which of these iterations are some of them."""
+        """Which of these iterations are among them."""
         mentioned = np.isin(numbers, self.mentioned)
         if not len(self.first):
             return mentioned
@@ -107,12 +107,12 @@ class Phases:
     phase: npt.NDArray[np.int8]
     certainty: npt.NDArray[np.int8]
     covers: Ints
-    """How many iterations the time of each row is about: 1, or the log interval where times are averages."""
+    """How many iterations the time of each row covers: 1, or the log interval if times are averages."""
     artefact: Mask
     digit_s: float = PRINTED_STEP_S
-    """What the last printed digit is worth in the time of a step."""
+    """The size of the last printed digit in the time of a step."""
     first: int | None = None
-    """The row of the first iteration of the process, where the log has it."""
+    """The row of the first iteration of the process, if the log has it."""
     baseline: Baseline | None = None
     eval_interval: int | None = None
     eval_interval_inferred: bool = False
@@ -121,15 +121,15 @@ class Phases:
     unlogged_evals: Unlogged = field(default_factory=Unlogged)
     unlogged_saves: int = 0
     evaluations: int = 0
-    """In the logged span, those of unlogged iterations included."""
+    """In the logged span, including those of unlogged iterations."""
     checkpoints: int = 0
     trailing: int | None = None
     """The iteration of an evaluation after the last logged row, when the log ends with it."""
     periods: tuple[Period, ...] = ()
-    """Of slow iterations that nothing explains: they are stalls that come back."""
+    """Of slow iterations that nothing explains: they are recurring stalls."""
 
     def of(self, *phases: Phase) -> Mask:
-        found = self.phase == int(phases[0])  # numpy searches a member of an enumeration for methods of arrays
+        found = self.phase == int(phases[0])  # with an enum member, numpy would look for array methods
         for phase in phases[1:]:
             found |= self.phase == int(phase)
         return np.asarray(found)
@@ -141,7 +141,7 @@ class Phases:
 
     @property
     def regular(self) -> Mask:
-        """Slow rows that nothing explains but that come back at an interval."""
+        """Slow rows that nothing explains, but that recur at an interval."""
         found = np.zeros(len(self.phase), bool)
         for period in self.periods:
             found |= period.rows
@@ -157,7 +157,7 @@ class Phases:
 
 def find_phases(run: Run) -> Phases:
     count, numbers = len(run.iterations), run.iterations.number
-    # How far lines are apart: as most of them are, whatever a config says, which may be of another log.
+    # The distance between lines: as most of them are, even if the config says otherwise; it may be from another log.
     apart = usual_distance(numbers) or run.settings.count("log_interval") or 1
     covers = _covers(run, apart) if run.timing in AVERAGES else np.broadcast_to(np.int64(1), count)
     phases = Phases(
@@ -184,13 +184,13 @@ def find_phases(run: Run) -> Phases:
     first_evaluates, first_saves = _first_holds(run, phases, interval)
     if phases.first is not None:
         phases.phase[phases.first], phases.certainty[phases.first] = Phase.FIRST, _SEEN
-    if run.span is not None:  # a recorder timed the step alone, whatever it was doing
+    if run.span is not None:  # a recorder timed the steps separately
         phases.certainty[:] = _SEEN
     found = bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     unlogged, trailing = _unlogged(run, interval, apart, found or not inferred)
     saves = unlogged.among(numbers_of(run.checkpoints)) if unlogged.total else _NONE
     evaluations, checkpoints = len(run.evaluations), len(run.checkpoints)
-    others = run.timing in AVERAGES  # where each mean has one in it, none of them can be separated
+    others = run.timing in AVERAGES  # if each mean includes one, none of them can be separated
     if "eval" in run.holds:
         logged = int(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).sum())
         done = logged + unlogged.total + (trailing is not None) + first_evaluates
@@ -213,11 +213,11 @@ def find_phases(run: Run) -> Phases:
     )
 
 
-# --- how many iterations a time is about ------------------------------------------------------------------------
+# --- how many iterations a time covers --------------------------------------------------------------------------
 
 
 def _covers(run: Run, usual: int) -> Ints:
-    """Of times that are means."""
+    """How many iterations each time covers, if times are means."""
     numbers = run.iterations.number
     begin = 0 if run.timing is Timing.SPANS_RUN else _before_first(numbers, usual)
     if run.first_covers is not None and len(numbers):
@@ -229,7 +229,7 @@ def _covers(run: Run, usual: int) -> Ints:
     if (gaps == 1).all():
         return np.broadcast_to(np.int64(1), len(gaps))
 
-    # A mean is of one log interval: where lines were left out it says nothing of what they stood for.
+    # A mean is of one log interval: if lines are missing, it says nothing about what they covered.
     interval = run.settings.get("log_interval")
     if interval is None or run.timing is not Timing.SPANS_LOG_INTERVAL or not run.traits.prints_means:
         return gaps
@@ -237,7 +237,7 @@ def _covers(run: Run, usual: int) -> Ints:
     if interval.origin is Origin.INFERRED:
         if 2 * int((gaps == usual).sum()) < len(gaps):
             return gaps
-        # Among at least three equal ones in a row the interval is another, and no line is missing.
+        # At least three equal gaps in a row are another interval, not missing lines.
         inner = (gaps[1:-1] == gaps[:-2]) & (gaps[1:-1] == gaps[2:])
         for shift in range(3):
             longer[shift : shift + len(inner)] &= ~inner
@@ -247,7 +247,7 @@ def _covers(run: Run, usual: int) -> Ints:
 
 
 def _before_first(numbers: Ints, interval: int) -> int:
-    """The iteration after which the first mean begins; a first row off the grid of the others is a shorter one."""
+    """The iteration after which the first mean begins; a first row off the grid of the others has a shorter mean."""
     first = int(numbers[0])
     if len(numbers) > 1 and numbers[1] - first == first:  # the interval may change later
         return 0
@@ -260,7 +260,7 @@ def _before_first(numbers: Ints, interval: int) -> int:
 
 
 def _first_row(run: Run, interval: int) -> int | None:
-    """The first iteration of the process; a log that starts in mid-run has none."""
+    """The row of the first iteration of the process; None for a log that starts in mid-run."""
     iterations = run.iterations
     if not len(iterations) or run.timing is Timing.SPANS_RUN or run.start == "unknown":
         return None
@@ -272,11 +272,11 @@ def _first_row(run: Run, interval: int) -> int | None:
     if not run.traits.mfu_marks_start:  # these count from 1, or print averages from the first interval on
         if run.timing in AVERAGES:
             most = (run.first_covers or 0) > int(iterations.number[-1]) - number
-            # It is the mean of most of the run, unless it is so far above the others that it must hold the start.
+            # It is the mean of most of the run, unless it is so far above the others that it must include the start.
             far = len(iterations) > 1 and iterations.time_s[0] > STALL_RATIO * median(iterations.time_s[1:])
             if most and not (run.has_header and far):
                 return None
-            if run.start == "process":  # which may go on from a checkpoint
+            if run.start == "process":  # which may continue from a checkpoint
                 return 0
             return 0 if run.has_header or _before_first(run.iterations.number, interval) == 0 else None
         return 0 if number == 1 or (run.has_header and number != interval) else None  # the tenth alone is not the first
@@ -287,10 +287,10 @@ def _first_row(run: Run, interval: int) -> int | None:
 
 
 def _hold_most(run: Run, phases: Phases, rows: Mask) -> bool:
-    """Whether nearly every average is one of these rows: then an average with such an event is the normal thing."""
-    if run.timing is Timing.SPANS_RUN:  # what one row holds, all hold
+    """Whether nearly every average is one of these rows: then an average that includes the event is a normal one."""
+    if run.timing is Timing.SPANS_RUN:  # what one row includes, all include
         return True
-    covers, first = phases.covers, phases.first  # whatever the first holds, it is no normal one
+    covers, first = phases.covers, phases.first  # the first is never a normal one
     most, some = covers.sum(), covers[rows].sum()
     if first is not None:
         most, some = most - covers[first], some - covers[first] * rows[first]
@@ -298,14 +298,14 @@ def _hold_most(run: Run, phases: Phases, rows: Mask) -> bool:
 
 
 def _mark_events(run: Run, phases: Phases) -> None:
-    """What the lines of the log say."""
+    """Marks what the lines of the log say."""
     evaluated = _rows_of(run, run.evaluations if "eval" in run.holds else ())
     saved = _rows_of(run, run.checkpoints if "checkpoint" in run.holds else ())
     if run.timing in AVERAGES:
         for rows in (evaluated, saved):
             if _hold_most(run, phases, rows):
                 rows[:] = False
-        # Where means with a save are the first of all, and no later one is, a slow start is as likely.
+        # If the first means include a save and no later one does, a slow start is as likely.
         later = saved[0 if phases.first is None else phases.first + 1 :]
         count = int(later.sum())
         if 0 < count < len(later) and later[:count].all():
@@ -317,7 +317,7 @@ def _mark_events(run: Run, phases: Phases) -> None:
 
 
 def _rows_of(run: Run, events: Sequence[Evaluation] | Sequence[Checkpoint], *, by_number: bool = False) -> Mask:
-    """The rows whose time holds those of the events of which the iterations are known, or that have their numbers."""
+    """The rows whose time includes one of the events with a known iteration, or that have the number of one."""
     numbers, lines = run.iterations.number, run.iterations.line
     found = np.zeros(len(numbers), bool)
     places, line_of = column_of(events, "at"), column_of(events, "line")
@@ -329,16 +329,16 @@ def _rows_of(run: Run, events: Sequence[Evaluation] | Sequence[Checkpoint], *, b
         rows, at, line = rows[inside], at[inside], line[inside]
         if by_number or run.timing not in AVERAGES or run.reordered:
             found[rows[numbers[rows] == at]] = True
-        else:  # a mean holds all since the row before, and nothing that came after its own line
+        else:  # a mean covers everything since the row before, but nothing after its own line
             rows = rows + (lines[rows] < line)
             found[rows[rows < len(numbers)]] = True
     return found
 
 
 def _with_baseline(run: Run, phases: Phases) -> tuple[Phases, Mask]:
-    """From the rows that may be normal by now; with the rows far above it that nothing explains yet."""
+    """Adds the baseline of the rows that may still be normal; also returns unexplained rows far above it."""
     normal, spikes = phases.normal, phases.of(Phase.STEP)
-    if run.timing in AVERAGES:  # one step does not show the many of an average
+    if run.timing in AVERAGES:  # a single step is no measure for an average of many
         several = phases.covers[phases.covers > 1]
         normal &= phases.covers >= 0.1 * median(several if len(several) else phases.covers)
     if phases.first is not None:
@@ -353,7 +353,7 @@ def _with_baseline(run: Run, phases: Phases) -> tuple[Phases, Mask]:
 
 
 def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, bool]:
-    """From the settings; else inferred: from the numbers of the evaluations, or the period of the spikes."""
+    """The interval and whether it is inferred: from the settings, else the evaluations or the period of the spikes."""
     known, baseline = run.settings.count("eval_interval"), phases.baseline
     if known:
         return known, False
@@ -361,7 +361,7 @@ def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, 
     numbers = numbers[numbers > 1]  # 0 or 1 is off the grid
     if len(numbers) == 1:
         at, begin = int(numbers[0]), int(run.iterations.number[0])
-        grid = at - begin  # where the row before it, one interval earlier, was cut from its line
+        grid = at - begin  # if the first row, one interval earlier, was cut off from its line
         return (grid if _is_cut_off(run, phases, spikes) and grid > 0 and at % grid == 0 else at), True
     if len(numbers):
         # Many trainers evaluate once more at the last iteration, whatever its number.
@@ -369,7 +369,7 @@ def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, 
         usual = int(np.gcd.reduce(gaps[:-1])) if len(gaps) > 1 else 0
         return usual if usual >= int(gaps[-1]) else usual_gap(gaps), True
     if baseline is None or "eval" not in run.holds or run.evaluations or run.traits.counts_epochs or not spikes.any():
-        return None, True  # whatever an epoch does not always do, it is slow by something else than an evaluation
+        return None, True  # an epoch that is slow only now and then is not slow because of an evaluation
     from stepwatch.analysis.periods import find_period
 
     period = find_period(run, spikes, baseline, phases.first)
@@ -379,7 +379,7 @@ def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, 
 
 
 def _is_cut_off(run: Run, phases: Phases, spikes: Mask) -> bool:
-    """Whether an excerpt begins with what looks like a stall: the line of its evaluation may stand above."""
+    """Whether an excerpt begins with what looks like a stall: the line of its evaluation may have been above it."""
     if not spikes[0] or phases.baseline is None or phases.first is not None or run.span is not None or run.has_header:
         return False
     ratio = float(phases.baseline.ratio(run.iterations, slice(0, 1))[0])
@@ -391,7 +391,7 @@ def _stall_ratio(baseline: Baseline) -> float:
 
 
 def _mark_silent_evaluations(run: Run, phases: Phases, spikes: Mask, interval: int | None, inferred: bool) -> bool:
-    """Slow rows on the grid of evaluations that no line mentions; whether there is one."""
+    """Marks slow rows on the grid of evaluations that no line mentions. Returns whether there is one."""
     setting, baseline = run.settings.get("eval_interval"), phases.baseline
     if baseline is None or "eval" not in run.holds:
         return False
@@ -400,7 +400,7 @@ def _mark_silent_evaluations(run: Run, phases: Phases, spikes: Mask, interval: i
     if not interval:
         return bool(phases.phase[0])
     if run.evaluations and setting is not None and setting.origin is Origin.USER:
-        return False  # a question about what is to come
+        return False  # a question about the future
     rows = np.flatnonzero(spikes)
     rows = rows[run.iterations.number[rows] % interval == 0]
     if run.evaluations:  # at least half as slow as those that were seen: the rest on the grid is something else
@@ -425,7 +425,7 @@ def _mark_lone_saves(run: Run, phases: Phases, baseline: Baseline, lone: Mask) -
 
 
 def _with_stalls(run: Run, phases: Phases, baseline: Baseline, spikes: Mask) -> Phases:
-    """Slow rows that nothing explains, the artefact of DDP apart, and the periods of those that have one."""
+    """Marks slow rows that nothing explains, except the artefact of DDP, and finds their periods."""
     from stepwatch.analysis.periods import MOST_PLACES, find_periods, multiples
 
     numbers = run.iterations.number
@@ -442,7 +442,7 @@ def _with_stalls(run: Run, phases: Phases, baseline: Baseline, spikes: Mask) -> 
     spikes &= ~phases.artefact
 
     def beyond(rows: Ints) -> Floats:
-        """Of a mean of many iterations it is the one slow iteration that counts, as far as it is no noise."""
+        """How much longer rows are than normal steps; in a mean, all of it is taken as that of one slow iteration."""
         step = (phases.phase[rows] == int(Phase.STEP)) & ~phases.artefact[rows]
         return np.where(step, (baseline.ratio(run.iterations, rows) - 1) * phases.covers[rows], 0.0)
 
@@ -462,7 +462,7 @@ def _with_stalls(run: Run, phases: Phases, baseline: Baseline, spikes: Mask) -> 
 
 
 def _first_holds(run: Run, phases: Phases, interval: int | None) -> tuple[bool, bool]:
-    """Whether the first iteration holds an evaluation, and a checkpoint (never at iteration 0)."""
+    """Whether the first iteration includes an evaluation, and a checkpoint (never at iteration 0)."""
     if phases.first is None or "eval" not in run.holds:
         return False, False
     number = int(run.iterations.number[phases.first])
@@ -472,7 +472,7 @@ def _first_holds(run: Run, phases: Phases, interval: int | None) -> tuple[bool, 
         return bool((column_of(run.evaluations, "at") <= number).any()), False
     logged = bool((column_of(run.evaluations, "at") == number).any())
     if number == 0 and run.traits.evaluates_at_zero:
-        # nanoGPT always evaluates at 0; an excerpt may leave the line out, a whole log without it is a fork's.
+        # nanoGPT always evaluates at 0; an excerpt may lack the line, but a whole log without it is from a fork.
         evaluates = logged or not (run.has_header and run.evaluations)
     else:
         evaluates = logged or (not run.evaluations and interval is not None and number % interval == 0)
@@ -502,7 +502,7 @@ def _unlogged(run: Run, interval: int | None, apart: int, evaluates: bool) -> tu
 
 
 def between_rows(numbers: Ints, interval: int, beyond: int, mentioned: Ints) -> Unlogged:
-    """The multiples of the interval inside gaps longer than that between rows, and those mentioned outside of them."""
+    """The multiples of the interval inside gaps longer than `beyond`, and the mentioned ones outside these gaps."""
     found = [(_NONE, _NONE)]
     for rows in pieces(len(numbers) - 1):
         before, after = numbers[:-1][rows], numbers[1:][rows]
@@ -516,9 +516,9 @@ def between_rows(numbers: Ints, interval: int, beyond: int, mentioned: Ints) -> 
 
 
 def usual_gap(gaps: Ints) -> int:
-    """What divides all gaps; where nothing as long as half of one does they are on no grid, and it is their median.
+    """The common divisor of all gaps; if it is less than half of the smallest, there is no grid: then their median.
 
-    Epochs differ by an iteration, and a resumed run goes on at another number.
+    Epochs differ by an iteration, and a resumed run continues at another number.
     """
     divisor = int(np.gcd.reduce(gaps))
     return divisor if 2 * divisor >= int(gaps.min()) else int(np.median(gaps))

@@ -1,7 +1,7 @@
-"""The processes of a run beside each other: which is slow, who waits, once or all the time.
+"""The processes of a run side by side: which one is slow, which ones wait, once or all the time.
 
-Steps are matched by number and compared by how long they took, never by the clock: those of several machines differ. A
-rank's own time is its step without what it waited for the others.
+Steps are matched by number and compared by how long they took, never by the clock: the clocks of several machines
+differ. A rank's own time is its step without its waiting for the others.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class RankRow(NamedTuple):
     steps: int
     last: int
     own_s: float | None
-    """The middle of its steps, without waiting; None where it has no step in common with the others."""
+    """The median of its steps, without waiting; None if it has no step in common with the others."""
     wait_s: float | None
-    """All that it waited for the others; None where it was not recorded."""
+    """Its total waiting for the others; None if it was not recorded."""
     slowest: float
     """Share of the steps in which it was the slowest."""
 
@@ -51,7 +51,7 @@ class Ranks(NamedTuple):
     """Those that stopped before the others."""
     slowest: int | None = None
     skew: Interval | None = None
-    """How much longer the slowest takes than the middle of the others, as a share of theirs."""
+    """How much longer the slowest takes than the median of the others, as a share of theirs."""
     chronic: bool = False
     per_step_s: float = 0.0
     lost_s: float = 0.0
@@ -66,7 +66,7 @@ def find_ranks(run: Run) -> Ranks:
     ended = {rank.rank for rank in run.ranks if int(rank.number[-1]) < last - 2}  # two lines may not be written yet
     going = [rank for rank in run.ranks if rank.rank not in ended]
     compared = going if len(going) > 1 else list(run.ranks)
-    # Steps that all of them have; without the first, which warms up, and of very many an even sample.
+    # Steps that all of them have, without the first, which warms up; if there are very many, an even sample.
     steps = reduce(np.intersect1d, (rank.number for rank in compared))
     steps = steps[1:] if len(steps) > 1 else steps
     steps = steps[:: len(steps) * len(compared) // 20_000_000 + 1]
@@ -101,7 +101,7 @@ def find_ranks(run: Run) -> Ranks:
 
 
 def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ranks:
-    """With the slowest, its skew, and the steps in which one rank alone was slow."""
+    """Adds the slowest, its skew, and the steps in which one rank alone was slow."""
     others = _others(own)
     beyond = own - others
     usual = np.array([median(row) for row in beyond])
@@ -111,7 +111,7 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
     by_chance = error * (Z90 + math.sqrt(2 * math.log(len(own))))  # one of many equals is always the slowest
     of_all = max(row.steps for row in ranks.rows) / len(steps)
 
-    # Steps in which a rank took half a step longer than the others, and than it usually does; the worst ones.
+    # The worst of the steps in which a rank took half a step longer than the others, and than it usually does.
     once = beyond - usual[:, None]
     limit = max(0.5 * median(others.ravel()), 8 * spread(once.ravel()))
     cells = np.argwhere(once > limit)
@@ -131,13 +131,13 @@ def _compared(ranks: Ranks, numbers: list[int], steps: Ints, own: Floats) -> Ran
 
 
 def _others(own: Floats) -> Floats:
-    """For each rank and step the middle of the other ranks."""
+    """For each rank and step the median of the other ranks."""
     order = np.argsort(own, axis=0, kind="stable")
     place = np.argsort(order, axis=0, kind="stable")
     ordered = np.take_along_axis(own, order, axis=0)
 
     def left(index: int) -> Floats:
-        """The value at a place among those that are left without the rank's own."""
+        """The value at this place in the order of the other ranks."""
         return np.asarray(np.where(place > index, ordered[index], ordered[index + 1]))
 
     count = len(own) - 1

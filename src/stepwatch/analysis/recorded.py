@@ -1,4 +1,4 @@
-"""What a recorder or the trainer itself timed: each part by itself, the span by the clock, and what lies inside a step."""
+"""What a recorder or the trainer itself timed: each part separately, the span by the clock, the inside of a step."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
-    """The costs with what was timed by itself: the compilation, the step on the device, the wait of a step for its data."""
+    """Adds what was timed separately: the compilation, steps on the device, and the waiting of steps for data."""
     if run.inside is not None:
         known = phases.normal & np.isfinite(run.inside.device_s)
         host, device = chosen(run.iterations.time_s, known), chosen(run.inside.device_s, known)
         if len(host) and median(host) > 0:
             longer = series(len(host), lambda rows: np.maximum(host[rows], device[rows]))
             ratio = median(longer) / median(host)
-            if ratio > 1.02:  # with less the device keeps pace with its host
+            if ratio > 1.02:  # below that the device keeps pace with its host
                 costs = replace(costs, step_s=costs.step_s.scaled(ratio), device_ratio=ratio)
     if run.compile_s is not None:
         own, how = costs.compile_s or Interval.exactly(0.0), costs.how.get("compile_s", MEASURED)
@@ -43,7 +43,7 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
     data, covers = chosen(run.inside.data_s, known), chosen(phases.covers, known)
     whole, count = total(covers), len(data)
     mean = total(series(count, lambda rows: data[rows] * covers[rows])) / whole  # sums need the mean
-    half = mean  # of a single row nothing shows how far others are from it
+    half = mean  # a single row does not show how far others differ
     if count > 1:
         squares = series(count, lambda rows: (data[rows] - mean) ** 2 * covers[rows])
         spread = math.sqrt(total(squares) / whole * count / (count - 1))
@@ -52,7 +52,7 @@ def with_recorded(run: Run, phases: Phases, costs: Costs) -> Costs:
 
 
 def _shows_waiting(run: Run, phases: Phases) -> np.ndarray:
-    """Rows that show what a step waits: not the first, which starts the loader, nor those of a machine that slept."""
+    """Rows that show how long a step waits: not the first, which starts the loader, nor those in which it slept."""
     if run.inside is None:
         return np.zeros(len(run.iterations), bool)
     known = np.isfinite(run.inside.data_s) & (phases.phase != Phase.FIRST)
@@ -64,7 +64,7 @@ def _shows_waiting(run: Run, phases: Phases) -> np.ndarray:
 
 
 def with_waiting(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
-    """The split with the waiting apart: late data are why a step stalled, what is usual is part of every step."""
+    """Separates waiting from the rest of the split: late data explain stalls, the usual wait is part of every step."""
     if run.inside is None or costs.data_s is None:
         return split
     known = _shows_waiting(run, phases)
@@ -87,7 +87,7 @@ def with_waiting(run: Run, phases: Phases, costs: Costs, split: Split) -> Split:
 
 
 def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodput:
-    """Every part as it was timed; what no phase covers is the start, then unexplained. Phases do not overlap: they bound the span."""
+    """Every part as it was timed; time outside all phases is the start, then unexplained. Phases do not overlap."""
     assert run.span is not None
 
     def spent_s(part: str) -> float:
@@ -95,7 +95,7 @@ def recorded_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Go
 
     parts = dict.fromkeys(PARTS if costs.data_s is None else WITH_DATA, 0.0)
     parts["step"] = spent_s("step")
-    if run.left_out and phases.baseline is not None:  # steps that a run which is watched let go: as those around them
+    if run.left_out and phases.baseline is not None:  # steps that were dropped while watching: like those around them
         gaps, usual = np.diff(run.iterations.number) - 1.0, np.asarray(phases.baseline.time_s)
         between = gaps * (usual[1:] + usual[:-1]) / 2
         mean = float(between.sum() / gaps.sum()) if gaps.sum() > 0 else float(usual.mean())
@@ -141,7 +141,7 @@ def data_wait(a: Analysis) -> Iterator[Finding]:
 
 
 def late_steps(a: Analysis) -> Iterator[Finding]:
-    """Slow steps of which the record shows why: their data came late, or another rank did."""
+    """Slow steps whose cause the record shows: their data came late, or another rank did."""
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
     if a.run.inside is None or not len(rows) or a.phases.baseline is None:
         return
@@ -225,7 +225,7 @@ def lost_lines(a: Analysis) -> Iterator[Finding]:
 
 
 def parts_of_steps(a: Analysis) -> dict[str, float]:
-    """What the named parts of a normal step take in the mean, the longest first."""
+    """The mean times of the named parts of a normal step, the longest first."""
     found = {name: took[a.phases.normal] for name, took in a.run.parts.items()}
     known = {name: float(np.nansum(took)) / len(took) for name, took in found.items() if len(took)}
     return dict(sorted(known.items(), key=lambda each: -each[1]))

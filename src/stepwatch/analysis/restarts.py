@@ -1,4 +1,4 @@
-"""A training that was started again: what was done a second time, and when it came to something new."""
+"""A restarted training: what was done a second time, and when it reached something new."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Restart(NamedTuple):
-    """Between the last line of one start and the first new iteration of the next."""
+    """What is between the last line of one start and the first new iteration of the next."""
 
     begin: int
     """The first iteration after it."""
@@ -25,13 +25,13 @@ class Restart(NamedTuple):
     redone: int
     redone_s: float
     gap_s: float | None
-    """From the last iteration before to the end of the first one after it; None where no clock says so."""
+    """From the last iteration before to the end of the first one after it; None without a clock."""
     until_new_s: float | None
-    """From the last iteration before to the end of the first that had not been done before."""
+    """From the last iteration before it to the end of the first one that had not been done before."""
 
 
 def restart_between(before: Analysis, after: Analysis) -> Restart | None:
-    """None where one of the two has no iteration."""
+    """None if one of the two has no iteration."""
     earlier, later = before.run.iterations, after.run.iterations
     if not len(earlier) or not len(later):
         return None
@@ -50,7 +50,7 @@ def restart_between(before: Analysis, after: Analysis) -> Restart | None:
 
 
 def findings(before: Analysis, after: Analysis) -> Iterator[Finding]:
-    """Of two starts in one log, where the second takes up the first one's training from where it was saved."""
+    """Findings on two starts in one log, if the second continues the first one's training from a save."""
     restart = restart_between(before, after)
     if restart is None or before.forecast.done or (restart.until_new_s is None and not restart.redone):
         return

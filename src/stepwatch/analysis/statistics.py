@@ -18,23 +18,23 @@ from stepwatch.units import Z90
 if TYPE_CHECKING:
     from stepwatch.analysis.long_columns import Series
 
-MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, of a normal distribution
+MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for a normal distribution
 
 
 PIECE = 1 << 20
-"""Rows of a long column that are worked on at a time: what is computed on the way takes no memory of its size."""
+"""Rows of a long column that are processed at a time, so that intermediate results do not take memory of its size."""
 _WHOLE_PIECES = 4
-"""Of a column that is there as a whole: what is asked again and again is then chosen once."""
+"""Up to this length, chosen rows are copied: they are then selected only once, however often they are used."""
 _SAMPLED, _AROUND = 1 << 16, 0.01
 
 Part = Callable[[slice], Floats]
-"""The values of some rows of a column that need not be there as a whole."""
+"""Returns the values of some rows of a column that need not exist as a whole."""
 Column: TypeAlias = "Floats | Ints | Series | Levels"
-"""What is indexed by rows, whether it is there as a whole or not."""
+"""Anything that is indexed by rows, whether it exists as a whole or not."""
 
 
 def pieces(count: int) -> Iterator[slice]:
-    """Of many rows, what was read of columns that are put aside is let go before each."""
+    """Slices for `count` rows; if there are many, memory of columns that were put aside is released before each."""
     for begin in range(0, count, PIECE):
         if count > PIECE:
             let_go()
@@ -42,22 +42,22 @@ def pieces(count: int) -> Iterator[slice]:
 
 
 def every_nth(rows: npt.NDArray[np.bool_], nth: int) -> Ints:
-    """As np.flatnonzero(rows)[::nth]."""
+    """Like np.flatnonzero(rows)[::nth]."""
     found, seen = [], 0
     for part in pieces(len(rows)):
         own = part.start + np.flatnonzero(rows[part])
-        found.append(own[-seen % nth :: nth].copy())  # else all of them were kept
+        found.append(own[-seen % nth :: nth].copy())  # a view would keep all of them in memory
         seen += len(own)
     return np.concatenate(found)
 
 
 def total_s(seconds: Floats) -> float:
-    """A sum that does not depend on how many a processor adds at once: in a browser it is the same."""
+    """A sum that does not depend on how many values a processor adds at once: it is the same in a browser."""
     return float(seconds.sum(dtype=np.longdouble))
 
 
 def series(count: int, part: Part) -> Any:
-    """A column as an array where it is short, else as a Series."""
+    """A column as an array if it is short, else as a Series."""
     if count <= PIECE:
         return part(slice(0, count))
     from stepwatch.analysis.long_columns import Series  # most logs are short
@@ -66,7 +66,7 @@ def series(count: int, part: Part) -> Any:
 
 
 def chosen(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> Any:
-    """As column[rows]; no copy of a very long column, where most of its rows are chosen, nor of a single value."""
+    """Like column[rows], but without a copy if most rows of a very long column are chosen, or if it is constant."""
     if isinstance(column, np.ndarray) and column.strides == (0,):
         return np.broadcast_to(column[:1], int(np.count_nonzero(rows))) if len(column) else column
     if len(column) <= _WHOLE_PIECES * PIECE or 4 * np.count_nonzero(rows) < 3 * len(column):
@@ -77,9 +77,9 @@ def chosen(column: npt.NDArray[Any] | Levels, rows: npt.NDArray[np.bool_]) -> An
 
 
 def median(values: Column, weights: Ints | None = None) -> float:
-    """As np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes.
+    """Like np.median, which would load numpy's masked arrays: a sixth of the time that a short log takes.
 
-    With weights, of values that stand for so many each.
+    With weights, each value counts that many times.
     """
     count = len(values)
     if not count:
@@ -91,15 +91,15 @@ def median(values: Column, weights: Ints | None = None) -> float:
     if count > PIECE:
         low, high = _in_order(values, (count - 1) // 2, count // 2)
         return (low + high) / 2
-    ordered = np.sort(values[:])  # by vectors: faster than to look for three places; NaN comes last
+    ordered = np.sort(values[:])  # vectorised: faster than a partition at three places; NaN comes last
     middle = float(ordered[(count - 1) // 2]) + float(ordered[count // 2])
     return math.nan if np.isnan(ordered[-1]) else middle / 2
 
 
 def _in_order(values: Column, first: int, second: int) -> tuple[float, float]:
-    """Two values that follow on each other, or are one, by their places in the order of all; nan where there is any.
+    """The values at two adjacent or equal places in sorted order; nan if there is any nan.
 
-    Of a long column only the values between two that a sample shows to be near are put in order.
+    Of a long column, only the values between two bounds are sorted, which a sample shows to be near.
     """
     count = len(values)
     if count > PIECE:
@@ -126,7 +126,7 @@ def _in_order(values: Column, first: int, second: int) -> tuple[float, float]:
     ordered = np.empty(count)
     for rows in pieces(count):
         ordered[rows] = values[rows]
-    ordered.sort()  # which numpy does by vectors: faster than to look for three places
+    ordered.sort()  # vectorised: faster than a partition at three places
     if np.isnan(ordered[-1]):  # NaN comes last
         return math.nan, math.nan
     return float(ordered[first]), float(ordered[second])
@@ -143,13 +143,13 @@ def variance(values: Column) -> float:
 
 
 def quantile(values: Column, share: float) -> float:
-    """The value below which that share of the values lies."""
+    """The value that is above this share of the values."""
     place = min(int(share * len(values)), len(values) - 1)
     return _in_order(values, place, place)[0]
 
 
 def nine_in_ten(values: Column) -> tuple[float, float]:
-    """Between which nine in ten of the values lie."""
+    """The range of nine in ten of the values."""
     return quantile(values, 0.05), quantile(values, 0.95)
 
 
@@ -159,7 +159,7 @@ def spread(values: Column) -> float:
         return 0.0
     middle = median(values)
     around = series(len(values), lambda rows: np.abs(values[rows] - middle))
-    return 1.4826 * median(around)  # as of a normal distribution
+    return 1.4826 * median(around)  # as for a normal distribution
 
 
 def t_quantile(degrees: float) -> float:
@@ -176,7 +176,7 @@ def t_quantile(degrees: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Levels:
-    """A column of few different values, in few bytes for a row; it is indexed as the column would be."""
+    """A column of few different values, in few bytes per row; it is indexed like the column itself."""
 
     values: Floats
     of_row: npt.NDArray[Any]
@@ -191,7 +191,7 @@ class Levels:
         return np.asarray(self.values[self.of_row], dtype=dtype)
 
     def spread_over(self, rows: npt.NDArray[np.bool_]) -> Levels:
-        """As of all rows, where it is that of some: on a straight line between them, as np.interp has it."""
+        """Extends a column of the chosen rows to all rows, by linear interpolation as in np.interp."""
         if rows.all():
             return self
         others, beside = np.flatnonzero(~rows), np.zeros(len(rows), bool)
@@ -208,13 +208,13 @@ class Levels:
 
 
 def running_levels(values: Column, window: int, most_points: int = 2_000, least: float = -math.inf) -> Levels:
-    """The median of the values around each one, which are at least so much; one for a few neighbours in long series."""
+    """The median around each value, at least `least`; in a long series, several neighbours share one."""
     count = len(values)
     window = min(window, count) | 1
     if count <= window:
         return Levels(np.array([median(np.maximum(values, least))]), np.zeros(count, np.uint8))
     half = window // 2
-    stride = max(1, count // most_points)  # so that there are fewer than twice as many
+    stride = max(1, count // most_points)  # so that there are fewer than twice `most_points`
     if not isinstance(values, np.ndarray):
         windows = np.stack([values[begin : begin + window] for begin in range(0, count - 2 * half, stride)])
     else:
@@ -243,7 +243,7 @@ def block_medians(values: Column, blocks: int) -> Floats:
 
 
 def standard_error(values: Column) -> float:
-    """Of the median of a series that may wander: the larger of what independence and its blocks say."""
+    """The error of the median of a series that may wander: the larger one of independent values and of its blocks."""
     count = len(values)
     if count < 2:
         return 0.0
@@ -272,9 +272,9 @@ class Baseline(NamedTuple):
 
 
 def last_digit_s(run: Run, covers: Ints) -> float:
-    """What the last printed digit of rounded times is worth in a step: two that are no further apart may be equal."""
+    """The size of the last printed digit of rounded times in a step: times that are no further apart may be equal."""
     times = run.iterations.time_s
-    # An epoch has whole seconds, a step below one has whole milliseconds: the finer one counts, where it is printed.
+    # Epochs are in whole seconds, steps below one second in whole milliseconds: the finer one counts, if it is printed.
     whole = _all_whole(len(times), lambda rows: times[rows] * covers[rows])
     in_ms = _all_whole(len(times), lambda rows: 1e3 * times[rows])
     of_epoch = 1 / median(covers)
@@ -286,12 +286,12 @@ def _all_whole(count: int, part: Part) -> bool:
 
 
 def baseline_of(iterations: Iterations, normal: np.ndarray, digit_s: float = PRINTED_STEP_S) -> Baseline | None:
-    """From the rows that may be normal; None where there are none."""
+    """The baseline of the rows that may be normal; None if there are none."""
     if not normal.any():
         return None
-    times, least = chosen(iterations.time_s, normal), digit_s / 2  # what is shorter is printed as nothing
+    times, least = chosen(iterations.time_s, normal), digit_s / 2  # shorter times are printed as zero
     local = running_levels(times, WINDOW, least=least)
     middle = median(series(len(times), lambda rows: np.maximum(times[rows], least)))
-    rounding = 0.3 * digit_s / middle  # of a digit, as a standard deviation
+    rounding = 0.3 * digit_s / middle  # rounding by a digit, as a standard deviation
     noise = spread(series(len(times), lambda rows: np.log(np.maximum(times[rows], least) / local[rows])))
     return Baseline(time_s=local.spread_over(normal), noise=max(noise, rounding))

@@ -1,6 +1,6 @@
 """How fast a run is: the levels of its speed, what it computes in its normal iterations, and what it should.
 
-Levels are sudden changes of the step time and slow drift; before them the warm-up ends.
+The step time changes suddenly, between levels, or drifts slowly; the warm-up is cut off first.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class Regime(NamedTuple):
     step_s: float
     rows: int
     announced: str = ""
-    """The line of the log that says why its steps are others than those before."""
+    """The line of the log that says why its steps differ from those before."""
 
 
 class Regimes(NamedTuple):
     regimes: tuple[Regime, ...] = ()
     drift: float | None = None
-    """Relative change of the step time from the first to the last fifth, where it is a slow one."""
+    """Relative change of the step time from the first to the last fifth, if it is gradual."""
     stable_from: int | None = None
-    """The first iteration after the warm-up, where there is one to speak of."""
+    """The first iteration after the warm-up, if there is a noticeable one."""
 
     @property
     def announced(self) -> bool:
-        """Whether the log says why the speed changed, each time that it did."""
+        """Whether the log explains every change of speed."""
         return len(self.regimes) > 1 and all(regime.announced for regime in self.regimes[1:])
 
 
@@ -83,14 +83,14 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
     stable = int(numbers[warm_up]) if warm_up else None
     times, numbers = times[warm_up:], numbers[warm_up:]
     lines = run.iterations.line[normal][warm_up:] if run.announced else run.iterations.line[:0]
-    # What the rounding of the print can make is no change.
+    # What can be due to rounding is no change.
     digit = math.log1p(1.01 * phases.digit_s / max(median(times), 1e-9))
     smallest = max(SMALLEST_CHANGE, digit)
     bounds = [0, len(times)]
     ends = [(float(times[rows].min()), float(times[rows].max())) for rows in pieces(len(times))]
     if math.log(max(*(high for _, high in ends), 1e-9) / max(min(low for low, _ in ends), 1e-9)) >= smallest:
         bounds = _bounds(times, smallest)
-    # A line that says why stands just before the first row of a regime, or a row away from that.
+    # A line that says why is just before the first row of a regime, or one row away from there.
     announced = [(int(np.searchsorted(lines, line)), text) for line, text in run.announced]
     regimes = []
     for begin, end in pairwise(bounds):
@@ -104,7 +104,7 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
         single = math.sqrt(variance(times[: len(times) // 5]))
         noise = single / math.sqrt(len(times) / 5) / float(fifths[0])
         backwards = np.diff(fifths) * np.sign(change) < -0.2 * abs(fifths[-1] - fifths[0])
-        # One that has gone back for the most part by the end has passed.
+        # A drift that has mostly gone back by the end is over.
         stays = float(median(times[-(len(times) // 10) :]) / fifths[0] - 1) / change > 0.5 if change else False
         if abs(change) >= max(0.02, 5 * noise, math.expm1(digit)) and not backwards.any() and stays:
             drift = change
@@ -112,7 +112,7 @@ def find_regimes(run: Run, phases: Phases) -> Regimes:
 
 
 def _bounds(times: Floats | Series, smallest: float) -> list[int]:
-    """The rows where the level changes by at least so much, with both ends."""
+    """The rows at which the level changes by at least `smallest`, and both ends."""
     if len(times) < 2 * _ROWS_PER_BLOCK:
         # Too few rows for blocks: cut only where the change is large and far beyond the noise from row to row.
         levels = np.log(np.maximum(times, 1e-9))
@@ -129,7 +129,7 @@ def _bounds(times: Floats | Series, smallest: float) -> list[int]:
     blocks = min(200, len(times) // _ROWS_PER_BLOCK)
     edges = np.linspace(0, len(times), blocks + 1).astype(int)
     levels = np.log(np.maximum(block_medians(times, blocks), 1e-9))
-    # Of a block's median: from block to block or, where these are few, from row to row.
+    # The noise of a block's median: from row to row and, unless there are few blocks, from block to block.
     changes = series(len(times) - 1, lambda rows: np.diff(np.log(np.maximum(times[rows.start : rows.stop + 1], 1e-9))))
     single = math.sqrt(variance(changes) / 2)
     noise = MEDIAN_ERROR * single / math.sqrt(len(times) / blocks)
@@ -139,8 +139,8 @@ def _bounds(times: Floats | Series, smallest: float) -> list[int]:
     cuts = _cuts(levels, 1, lambda _before, _after, gain: gain > least)
     bounds = _merged(times, [0, *edges[cuts].tolist(), len(times)], smallest)
 
-    # Blocks show that the level changes, the rows of the two around a cut show where; a drift stays as it was cut.
-    # Half of a block's rows move its median: no stretch is shorter.
+    # Blocks show that the level changes, the rows of the two blocks around a cut show where; a drift keeps its cut.
+    # A change needs half of a block's rows to move its median: no stretch is shorter.
     block, placed = math.ceil(len(times) / blocks), [0]
     for cut, end in pairwise(bounds[1:]):
         begin, stop = max(cut - block, placed[-1]), min(cut + block, end)
@@ -155,7 +155,7 @@ def _bounds(times: Floats | Series, smallest: float) -> list[int]:
 
 
 def _cuts(levels: Floats, fewest: int, is_change: Callable[[Floats, Floats, float], bool]) -> list[int]:
-    """Binary segmentation: the split that explains most, again and again, while it is a change."""
+    """Binary segmentation: splits where this explains most, again and again, as long as it is a change."""
     found: list[int] = []
     open_parts = [(0, len(levels))]
     while open_parts:
@@ -169,7 +169,7 @@ def _cuts(levels: Floats, fewest: int, is_change: Callable[[Floats, Floats, floa
 
 
 def _best_cut(levels: Floats, fewest: int) -> tuple[int, float]:
-    """Where two levels instead of one take most off the sum of squares, and how much."""
+    """The place where two levels instead of one reduce the sum of squares most, and by how much."""
     count = len(levels)
     if count < 2 * fewest:
         return 0, 0.0
@@ -182,7 +182,7 @@ def _best_cut(levels: Floats, fewest: int) -> tuple[int, float]:
 
 
 def _merged(times: Floats | Series, bounds: list[int], smallest: float) -> list[int]:
-    """Without the cuts between parts that are nearly alike, the most alike first: a drift is no change of regime."""
+    """Removes cuts between parts that are nearly alike, the most alike first: a drift is no change of regime."""
     kept, levels = list(bounds), [_level(times, begin, end) for begin, end in pairwise(bounds)]
     while len(levels) > 1:
         changes = [abs(after - before) for before, after in pairwise(levels)]
@@ -210,7 +210,7 @@ class Throughput:
     flops_from: str | None = None
     """`header`, `mfu` (the printed one, undone) or `parameters` (6 N, attention not counted)."""
     least_flops: float | None = None
-    """Per card, where an excerpt is too short to undo the printed MFU: slow iterations only pull that average down."""
+    """Per card, if an excerpt is too short to undo the printed MFU: slow iterations only pull that average down."""
     gpu: Gpu | None = None
     gpu_origin: str | None = None
     peak_flops: float | None = None
@@ -220,7 +220,7 @@ class Throughput:
     """What others reach on this card."""
     reported_mfu: float | None = None
     possible: bool = True
-    """False where the card cannot do what the times would need, boost clock included."""
+    """False if the card cannot do what the times would need, boost clock included."""
     cards: int
 
     @property
@@ -253,7 +253,7 @@ def find_throughput(
     real = (printed != SENTINEL_MFU) & (printed < IMPOSSIBLE_MFU)
     least = None
     if run.traits.mfu_of_a100 and flops is None and costs.step_measured and real.any():
-        slowest = step / costs.step_s.high  # the earlier steps behind the average may have been a little faster
+        slowest = step / costs.step_s.high  # earlier steps in the average may have been a little faster
         least = max(float(printed[real].max()), 0.0) * A100_FLOPS * slowest or None
     peak = dtype = limit = None
     if gpu is not None:
@@ -283,7 +283,7 @@ def tokens_per_iteration(run: Run) -> float | None:
     if stated:
         return stated
     if not run.traits.has_nanogpt_settings:
-        # A trainer that prints tokens per second and the time of a step gives the tokens of a step too.
+        # Tokens per second and the time of a step also show the tokens of a step.
         rate, time = run.iterations.reported_tokens_per_s, run.iterations.time_s
         known = np.isfinite(rate) & (rate > 0) & (time > 0)
         return round(median(rate[known] * time[known])) if known.any() else None
@@ -293,10 +293,10 @@ def tokens_per_iteration(run: Run) -> float | None:
 
 
 def flops_behind_mfu(run: Run) -> float | None:
-    """FLOPs per iteration and card that the printed mfu rests on.
+    """FLOPs per iteration and card that the printed mfu is based on.
 
     The printed value is r' = 0.9 r + 0.1 F / (312e12 dt), linear in F: every line gives F, the first printed
-    one without any smoothing. The median over the lines is free of the rounding of a single one.
+    one without any smoothing. The median over the lines removes the rounding of single ones.
     """
     printed, times = run.iterations.reported_mfu[:FITTED_ROWS], run.iterations.time_s[:FITTED_ROWS]
     usable = ~np.isnan(printed) & (printed != SENTINEL_MFU) & (times > 0)
@@ -305,7 +305,7 @@ def flops_behind_mfu(run: Run) -> float | None:
     begin = int(np.argmax(usable))
     fresh = bool((printed[:begin] == SENTINEL_MFU).any())
     rest = usable[begin:]
-    end = begin + (int(np.argmin(rest)) if not rest.all() else len(rest))  # where the series is broken off
+    end = begin + (int(np.argmin(rest)) if not rest.all() else len(rest))  # where the series breaks off
     carried = 0.0 if fresh else float(printed[begin])
     gain = 1 / float(times[begin]) if fresh else 0.0
     found = [float(printed[begin]) / gain] if fresh and printed[begin] > 0 else []
@@ -321,7 +321,7 @@ def flops_behind_mfu(run: Run) -> float | None:
 
 
 def find_expected(workload: Workload, gpu: Gpu) -> Estimate | None:
-    """None where nothing is known of the card's speed, or no model can be like this."""
+    """What to expect on this card; None if its speed is unknown or no model can have these settings."""
     from stepwatch.estimator.estimation import estimate
 
     try:
@@ -331,7 +331,7 @@ def find_expected(workload: Workload, gpu: Gpu) -> Estimate | None:
 
 
 def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
-    """What the run computes; None where the log does not show it, or contradicts itself."""
+    """What the run computes; None if the log does not show it, or contradicts itself."""
     # The tokens of an iteration, and a shape: stated, or nanoGPT's default that its parameter count confirms.
     settings, stated_params = run.settings, run.settings.number("n_params")
     batch = settings.count("batch_size") and settings.count("gradient_accumulation_steps")
@@ -349,7 +349,7 @@ def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
         workload, _ = Workload.from_settings(settings, has_bf16=gpu is None or gpu.has_bf16)
         if compiles is None:
             workload = replace(workload, compile=None)
-        # The shape that was filled in has the number of parameters that the log prints (positions not counted).
+        # The completed shape must have the number of parameters that the log prints (positions not counted).
         counted = replace(workload, stated_params=None).n_params - workload.block_size * workload.n_embd
         return None if stated_params and abs(counted / stated_params - 1) >= 0.03 else workload
     except (ValueError, OverflowError, ZeroDivisionError):  # settings that no model can have
@@ -357,7 +357,7 @@ def workload_of(run: Run, gpu: Gpu | None) -> Workload | None:
 
 
 def least_step_s(run: Run, gpu: Gpu | None) -> float:
-    """What the work of the model takes at the peak of the card; 0 where one of them is unknown."""
+    """The time of a step at the peak of the card; 0 if the work or the peak is unknown."""
     n_params, tokens = run.settings.number("n_params"), run.settings.number("tokens_per_iter")
     peak = gpu.peak_flops().flops if gpu is not None else None
     if not peak or not n_params or not tokens:
@@ -366,9 +366,9 @@ def least_step_s(run: Run, gpu: Gpu | None) -> float:
 
 
 def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
-    """A step seen on few rows and the estimator's, weighed by how well each is known (both as log-normal)."""
+    """Combines a step seen on few rows with the estimator's, weighted by how well each is known (both log-normal)."""
     own = math.log(max(measured.high, 1e-12) / max(measured.low, 1e-12)) / 2 / Z90
-    # The first normal iterations may be a tenth from the later ones: a card is not warm, a compiler not done.
+    # The first normal iterations may differ from later ones by a tenth: the card is not warm, the compiler not done.
     seen = math.hypot(own, 0.10 / rows**0.7)
     believed = math.log(expected.high / expected.low) / 2 / Z90
     apart = abs(math.log(max(measured.mid, 1e-12) / expected.mid))
@@ -381,9 +381,9 @@ def combined(measured: Interval, rows: int, expected: Interval) -> Interval:
 
 
 def with_expected_step(run: Run, phases: Phases, costs: Costs, expected: Estimate | None, gpu: Gpu | None) -> Costs:
-    """Nothing but the first iteration was seen: step and evaluation are as expected, the rest of it compilation."""
+    """If only the first iteration was seen: step and evaluation are as expected, the rest of it is compilation."""
     if expected is None:
-        # By the size of the model alone: what its work takes at the MFU that others reach on this card, or half of it.
+        # By the size of the model alone: the time of its work at the MFU that others reach on this card, or half of it.
         normal, at_peak_s = normal_mfu(gpu) if gpu is not None else None, least_step_s(run, gpu)
         most_s = float(run.iterations.time_s[0])
         if normal is None or not at_peak_s or at_peak_s / normal.mid > most_s:

@@ -1,4 +1,4 @@
-"""Asks stepwatch for its answer, as a script would: by the JSON contract and nothing else."""
+"""Asks stepwatch for its answer as a script would: through the JSON contract and nothing else."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SOURCE = REPOSITORY / "src"
 
 
 class NoAnswer(Exception):
-    """stepwatch did not answer: it failed, or what it wrote is not the contract's JSON."""
+    """stepwatch did not answer: it failed, or its output is not the contract's JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one call of stepwatch left behind; a traceback is an exception, not an exit code."""
+    """The result of one call of stepwatch; a traceback is an exception, not an exit code."""
 
     exit_code: int
     stdout: str
@@ -31,7 +31,7 @@ class Outcome:
 
 
 def corpus() -> Path | None:
-    """The directory of the real logs: $STEPWATCH_CORPUS, else ../shared/corpus beside the repository."""
+    """The directory of the real logs: $STEPWATCH_CORPUS, else ../shared/corpus next to the repository."""
     named = os.environ.get("STEPWATCH_CORPUS")
     place = Path(named) if named else REPOSITORY.parent / "shared" / "corpus"
     return place if (place / "nanogpt").is_dir() else None
@@ -48,24 +48,24 @@ def corpus_or_exit() -> Path:
 
 def environment() -> dict[str, str]:
     """The environment of a child: the installed stepwatch, or the one in src/."""
-    # A user's Python keeps what it has compiled, whatever this environment says.
+    # A user's Python caches compiled modules, even if this environment prevents it.
     own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return own | {"PYTHONPATH": os.pathsep.join(part for part in (own.get("PYTHONPATH"), str(SOURCE)) if part)}
 
 
 def command(*args: str) -> list[str]:
-    """The command line of stepwatch in this environment."""
+    """The command line that runs stepwatch in this environment."""
     return [sys.executable, "-m", "stepwatch", *args]
 
 
 def _main() -> Any:
-    """The click command of stepwatch, or None where it cannot be imported."""
+    """The click command of stepwatch, or None if it cannot be imported."""
     if str(SOURCE) not in sys.path:
         sys.path.append(str(SOURCE))
     try:
         return importlib.import_module("stepwatch.cli").main
     except (ImportError, AttributeError):
-        return None  # the child then says what is wrong
+        return None  # the child process will report the error
 
 
 def _call_inside(main: Any, args: list[str]) -> Outcome:
@@ -85,13 +85,13 @@ def _call_outside(args: list[str]) -> Outcome:
 
 
 def call(*args: str, inside: bool = True) -> Outcome:
-    """Run stepwatch with these arguments, in this process where that is possible (faster), else in a child."""
+    """Runs stepwatch with these arguments, in this process if possible (faster), else in a child."""
     main = _main() if inside else None
     return _call_inside(main, list(args)) if main is not None else _call_outside(list(args))
 
 
 def explain(path: Path, *args: str, inside: bool = True) -> Outcome:
-    """`stepwatch explain PATH --json …`, whatever comes of it."""
+    """The outcome of `stepwatch explain PATH --json …`, even if it fails."""
     return call("explain", str(path), "--json", *args, inside=inside)
 
 
@@ -110,7 +110,7 @@ def _parsed(outcome: Outcome, name: str) -> dict[str, Any]:
 
 
 def explain_json(path_or_text: Path | str, *args: str, inside: bool = True) -> dict[str, Any]:
-    """The report on a file (a Path) or on a text (a str); raises NoAnswer where there is none."""
+    """The report on a file (a Path) or on a text (a str); raises NoAnswer if there is none."""
     if isinstance(path_or_text, Path):
         return _parsed(explain(path_or_text, *args, inside=inside), path_or_text.name)
     with tempfile.TemporaryDirectory() as directory:

@@ -2,12 +2,12 @@
 
     python -m benchmarks.calibration --nanogpt DIR [--clock cpu] [--rounds N] [--shapes other]
 
-DIR is a checkout of nanoGPT, of which model.py is used. Calibrations and runs alternate, so that what disturbs the
-machine meets both alike, and the medians over all rounds are compared. On a machine that others use too, `--clock cpu`
-counts the time of this process alone, on one thread. The noise floor is how far two runs of the same shape differ.
-The eight held-out shapes are on no grid of the calibration, and the model of the step was as it is before they were
-first run; while it was made the `seen` and `other` ones were looked at. After runs of the held-out ones the interval of
-checkpoints was widened and more saves were measured: for checkpoints they are held out no more.
+DIR is a checkout of nanoGPT, of which model.py is used. Calibrations and runs alternate, so that a disturbance of the
+machine affects both alike, and the medians over all rounds are compared. On a machine that others use too, `--clock
+cpu` counts the time of this process alone, on one thread. The noise floor is how far two runs of the same shape differ.
+The eight held-out shapes are on no grid of the calibration, and the model of the step is unchanged since before they
+were first run; the `seen` and `other` shapes were looked at while it was made. After runs of the held-out shapes the
+interval of checkpoints was widened and more saves were measured: for checkpoints they are no longer held out.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def measure(
     sys.path.insert(0, nanogpt)
     if clock == "cpu":
         torch.set_num_threads(1)
-    measuring.ROUNDS = 1  # the rounds are here, with runs between them
+    measuring.ROUNDS = 1  # the rounds are repeated here, with runs in between
     calibrations: list[Calibration] = []
     visits: list[list[Visit]] = [[] for _ in SHAPES[shapes]]
     with tempfile.TemporaryDirectory(dir=directory) as place:
@@ -126,7 +126,7 @@ def _options() -> argparse.Namespace:
 
 def pooled(found: Sequence[Calibration]) -> Calibration:
     """The median of each figure over all calibrations."""
-    names = [name for name in found[0].figures if name != "waiting"]  # the load here is that of the runs themselves
+    names = [name for name in found[0].figures if name != "waiting"]  # the load here comes from the runs themselves
     figures = {name: _median([one.figures[name] for one in found]) for name in names}
     curves = {
         name: _median_curve([one.curves[name] for one in found]) for name in found[0].curves if "matmul" not in name
@@ -147,7 +147,7 @@ def _median_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def visit(shape: Shape, clock: Clock, directory: str) -> Visit:
-    """Steps, forward passes and checkpoints of nanoGPT's model, as its train.py does them on a processor."""
+    """Steps, forward passes and checkpoints of nanoGPT's model, as its train.py does them on a CPU."""
     model, optimizer = _model(shape)
     batch = torch.randint(shape.vocab_size, (shape.batch_size, shape.block_size))
 
@@ -221,12 +221,12 @@ def table(shapes: Sequence[Shape], known: Calibration, visits: Sequence[Sequence
 
 
 def _claimed(answer: Estimate, part: str) -> Interval:
-    """Of an evaluation one forward pass: the workload has two."""
+    """The claim for one part; for an evaluation, one forward pass: the workload has two."""
     return {"step": answer.step_s, "evaluation": answer.eval_s.scaled(0.5), "checkpoint": answer.checkpoint_s}[part]
 
 
 def _noise_floor(visits: Sequence[Sequence[Visit]], part: str) -> float:
-    """How far two runs of the same shape are apart, in the median."""
+    """The median difference between two runs of the same shape."""
     pairs = [(getattr(a, part), getattr(b, part)) for runs in visits for a, b in itertools.pairwise(runs)]
     return statistics.median(abs(a / b - 1) for a, b in pairs) if pairs else 0.0
 

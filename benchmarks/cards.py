@@ -1,9 +1,9 @@
-"""Several ranks on CPUs: the losses of one, checkpoints for another number of ranks, SIGKILL during saves, memory.
+"""Several ranks on CPUs: same losses as one rank, checkpoints for other rank counts, SIGKILL during saves, memory.
 
     python -m benchmarks.cards [--only equal|kills|memory] [--kills 100] [--place DIR]
 
-The ranks of each training are forked by one process that has loaded torch, which takes seconds. Kills go on from what a
-place holds already, so that a long campaign may be run in pieces. Needs Linux and torch.
+The ranks of each training are forked by one process that has loaded torch, which takes seconds. Kills continue from
+what a place already contains, so that a long campaign can be run in pieces. Needs Linux and torch.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def launcher(errors: Path) -> Iterator[subprocess.Popen[str]]:
         ) as process,
     ):  # fmt: skip
         assert process.stdout is not None
-        process.stdout.readline()  # ready: a busy machine loads torch for a minute
+        process.stdout.readline()  # ready; a busy machine may take a minute to load torch
         yield process
         process.communicate()
 
 
 def lines_of(process: subprocess.Popen[str], ranks: int, flags: list[str]) -> Iterator[str]:
-    """What the ranks print, up to the line that tells how each has ended."""
+    """What the ranks print, up to the line that says how each has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     deadline = Timer(LONGEST_S, os.killpg, (process.pid, signal.SIGKILL))
@@ -108,7 +108,7 @@ def make_data(place: Path) -> None:
 
 
 def losses(record: Path) -> dict[int, set[float]]:
-    """Of each iteration, in every start of the training; lines that a kill has cut are left out."""
+    """The losses of each iteration, over all starts of the training; lines cut by a kill are left out."""
     found: dict[int, set[float]] = {}
     for line in (record.read_bytes() if record.exists() else b"").splitlines():
         try:
@@ -184,11 +184,11 @@ def kills(place: Path, times: int) -> Iterator[str]:
 def _until_killed(
     process: subprocess.Popen[str], options: list[str], moments: random.Random, told: dict[str, int]
 ) -> int:
-    """How many saves were told to be complete; the newest of them is kept in `told`."""
+    """How many saves were reported as complete; `told` keeps the newest of them."""
     ranks: list[int] = []
     killer: Timer | None = None
     begun = saves = 0
-    at, after_s = moments.randint(2, 4), moments.uniform(0.0, 0.5)  # one save at least is complete by then
+    at, after_s = moments.randint(2, 4), moments.uniform(0.0, 0.5)  # at least one save is complete by then
     for line in lines_of(process, 2, options):
         if line.startswith("process "):
             ranks.append(int(line.split()[1]))
@@ -213,7 +213,7 @@ def _kill(*processes: int) -> None:
 
 
 def _wrong(out: Path, told: dict[str, int]) -> Iterator[str]:
-    """What is not as it must be after a kill: every directory with a checkpoint's name is whole, and one is new."""
+    """What is wrong after a kill: every directory with a checkpoint's name must be complete, and one must be new."""
     from stepwatch.errors import StepwatchError
     from stepwatch.trainer.resuming import load
 
@@ -232,7 +232,7 @@ def _wrong(out: Path, told: dict[str, int]) -> Iterator[str]:
 
 
 def memory(place: Path, nanogpt: Path) -> Iterator[str]:
-    """The peak of a training that saves, beside nanoGPT's with the same flags; 124 M parameters."""
+    """The peak memory of a training that saves, next to nanoGPT's with the same flags; 124 M parameters."""
     flags = [
         "--device=cpu", "--compile=False", "--dtype=float32", "--n_layer=12", "--n_head=12", "--n_embd=768",
         "--block_size=64", "--batch_size=1", "--gradient_accumulation_steps=1", "--max_iters=3", "--eval_interval=2",

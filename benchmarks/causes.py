@@ -3,11 +3,11 @@
     python -m benchmarks.causes [--count 200] [--quiet 50] [--only hot_card,quiet] [--seed 1] [--results FILE]
 
 Causes of the processors, the disk, the memory and signals are real: real processes on this machine, started with
-`stepwatch run`. Those of the cards, and those that this machine cannot have, follow a written scenario: a stand-in for
+`stepwatch run`. Causes of the cards, and those that this machine cannot have, follow a written scenario: a stand-in for
 NVIDIA's driver (benchmarks/nvml.py), read by the same sampler on a clock that does not wait. Each result is appended to
-FILE as it comes; what is there already is not run again. A real run beside which other programs used the processors is
-no quiet one: it is tried again, and else counted as disturbed, beside the figures. A real run takes some seven seconds,
-`--only real` of 200 and 50 therefore a quarter of an hour where nothing else runs. Needs Linux.
+FILE as it arrives; cases that are already there are not run again. If other programs used the processors during a real
+run, it is not quiet: it is tried again, or else counted separately as disturbed. A real run takes some seven seconds,
+so `--only real` of 200 and 50 takes a quarter of an hour on an idle machine. Needs Linux.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def claims(directory: Path) -> set[str]:
 
 
 class Host:
-    """In the place of this machine: levels of a scenario, with some noise."""
+    """Replaces this machine: levels of a scenario, with some noise."""
 
     pids = frozenset({TRAINING})
     unseen = ()
@@ -88,7 +88,7 @@ Scenario = Callable[[random.Random], tuple[list[Plan], Mapping[str, float]]]
 
 
 def _several(chance: random.Random, *, everywhere: bool = False, **one: Any) -> list[Plan]:
-    """One to eight cards that work, the first of them or all with what is named; sometimes one that nobody uses."""
+    """One to eight working cards, the first or all of them with the given settings; sometimes also an unused one."""
     count = chance.choice([1, 1, 2, 4, 8])
     cards = [Plan(**(one if number == 0 or everywhere else {})) for number in range(count)]
     return cards + ([Plan(works=False)] if chance.random() < 0.2 else [])
@@ -105,7 +105,7 @@ def _waits(chance: random.Random, *, far: bool = False) -> list[Plan]:
 
 
 def _quiet(chance: random.Random) -> tuple[list[Plan], Mapping[str, float]]:
-    """What is normal and may look otherwise: full memory, traffic, warmth, the usual power limit, a desktop."""
+    """Normal conditions that may look like a cause: full memory, traffic, warmth, the usual power limit, a desktop."""
     kind = {
         "filled": lambda: {"filled": chance.uniform(0.97, 0.995), "pcie_kb": chance.uniform(1e4, 8e5)},
         "traffic": lambda: {"filled": chance.uniform(0.5, 0.9), "pcie_kb": chance.uniform(4e6, 2e7)},
@@ -158,7 +158,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 
 def written(cause: str, chance: random.Random, directory: Path) -> set[str]:
-    """The directory that `stepwatch run` would have made in three to six minutes."""
+    """Writes the directory that `stepwatch run` would have made in three to six minutes; returns the causes found."""
     plans, levels = SCENARIOS[cause](chance)
     scene = Scene(
         plans,
@@ -254,8 +254,8 @@ def beside(*words: str) -> Iterator[None]:
 
 
 def real(cause: str, chance: random.Random, directory: Path) -> set[str]:
-    """A training of some seconds, with its cause beside or in it."""
-    seconds = chance.uniform(4.0, 6.0)  # twenty samples and more: as a minute would show it at one a second
+    """A training of some seconds, with its cause next to it or in it."""
+    seconds = chance.uniform(4.0, 6.0)  # twenty samples and more: as many as in a minute at one per second
     amount = {"waits_for_data": chance.uniform(0.2, 0.4), "memory_leak": chance.uniform(90.0, 180.0)}.get(cause, 0.0)
     work, environment = directory.parent, dict(os.environ)
     paths = [str(ROOT / "src"), environment.get("PYTHONPATH", "")]
@@ -294,7 +294,7 @@ def real(cause: str, chance: random.Random, directory: Path) -> set[str]:
 
 
 def used() -> tuple[float, float]:
-    """Processor time of all programs, and of ours that have ended together with the kernel's, which writes for them."""
+    """Processor time of all programs, and of ours that have ended plus the kernel's, which writes for them."""
     times, mine = psutil.cpu_times(), os.times()
     kernel = 0.0
     for process in psutil.process_iter():
@@ -343,7 +343,7 @@ def one(kind: str, cause: str, seed: int, place: Path) -> dict[str, object]:
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """Recall and precision of each cause, of the runs that nothing disturbed."""
+    """Recall and precision of each cause, over the undisturbed runs."""
     planted, named, right = Counter[str](), Counter[str](), Counter[str]()
     quiet_claims = 0
     counted = [result for result in results if not result["disturbed"]]

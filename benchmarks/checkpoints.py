@@ -2,7 +2,7 @@
 
     python -m benchmarks.checkpoints [--nanogpt DIR] [--kills 200] [--megabytes 130]
 
-Needs torch. Without a checkout of nanoGPT the exchange with it is left out and said to be; the full disk needs root.
+Needs torch. Without a checkout of nanoGPT the exchange with it is left out, with a note; the full disk needs root.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "bias": False}
 TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand.\n" * 60
-# Forks a process for each line it reads, since torch takes seconds to load. The fork saves as fast as it can and tells
+# Forks a process for each line it reads, since torch takes seconds to load. The fork saves as fast as it can and prints
 # each number once its save has been handed over. Each line is one write, and one process writes at a time: print()
-# writes in pieces where PYTHONUNBUFFERED is set, and a number between the pieces of "process 123" sent the kill to
+# writes in pieces if PYTHONUNBUFFERED is set, and a number between the pieces of "process 123" sent the kill to
 # process 1, which ignores it. It must not have a second thread either, such as the one that OpenBLAS starts with numpy:
-# a fork takes over a lock that such a thread holds, and waits for it for ever.
+# a fork inherits a lock that such a thread holds, and waits for it for ever.
 SAVING = """
 import os, sys, torch
 from pathlib import Path
@@ -64,7 +64,7 @@ for line in sys.stdin:
 
 
 class Killings(NamedTuple):
-    """How often a process was killed while it saved, and what was lost beyond one interval."""
+    """How often a process was killed while saving, and what was lost beyond one interval."""
 
     times: int
     lost: list[str]
@@ -72,7 +72,7 @@ class Killings(NamedTuple):
 
 
 def killings(directory: Path, *, times: int, seed: int) -> Killings:
-    """Start, kill at a random moment of its saving, load what is there, start again from it."""
+    """Starts a process, kills it at a random moment of its saving, loads what is there, starts again from that."""
     moments = random.Random(seed)
     lost: list[str] = []
     begin = 1
@@ -82,9 +82,9 @@ def killings(directory: Path, *, times: int, seed: int) -> Killings:
         command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=os.environ | ONE_THREAD, start_new_session=True
     ) as launcher:
         assert launcher.stdout is not None
-        launcher.stdout.readline()  # ready: a busy machine loads torch for a minute
+        launcher.stdout.readline()  # ready; a busy machine may take a minute to load torch
         for number in range(times):
-            # Ends all of them, and so every wait for a line of theirs; the disk may hold up a process for a while.
+            # Ends all processes, and so every wait for their output; the disk may hold up a process for a while.
             deadline = Timer(LONGEST_S, os.killpg, (launcher.pid, signal.SIGKILL))
             deadline.start()
             told = _killed(launcher, begin, moments.uniform(0, 0.25))
@@ -98,7 +98,7 @@ def killings(directory: Path, *, times: int, seed: int) -> Killings:
 
 
 def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
-    """The last save that the process told of before it was killed, some time after its first."""
+    """The last save that the process reported before it was killed, some time after its first."""
     assert launcher.stdin is not None
     assert launcher.stdout is not None
     launcher.stdin.write(f"{begin}\n")
@@ -119,7 +119,7 @@ def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
 
 
 def _state(path: Path, told: int) -> tuple[str | None, int]:
-    """What is wrong with the checkpoint, if anything, and the iteration to go on from."""
+    """What is wrong with the checkpoint, if anything, and the iteration to continue from."""
     from stepwatch.errors import StepwatchError
     from stepwatch.trainer.resuming import load
 
@@ -138,7 +138,7 @@ def _state(path: Path, told: int) -> tuple[str | None, int]:
 
 @contextmanager
 def small_disk(place: Path, megabytes: int) -> Iterator[Path | None]:
-    """A disk of a few megabytes in memory; None where that is not allowed."""
+    """A disk of a few megabytes in memory; None if mounting is not allowed."""
     place.mkdir(parents=True, exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -151,7 +151,7 @@ def small_disk(place: Path, megabytes: int) -> Iterator[Path | None]:
 
 
 def full_disk(directory: Path) -> str:
-    """No room during a save, and no room before one: the older checkpoint is there both times."""
+    """No room during a save, and no room before one: the previous checkpoint survives both times."""
     import torch
 
     from stepwatch.trainer.keeper import Keeper, Saved, replace
@@ -187,7 +187,7 @@ class Waiting(NamedTuple):
 
 
 def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
-    """torch.save over ckpt.pt, as nanoGPT does it, and the Keeper, in turns; steps of a small matrix between them."""
+    """Alternates torch.save over ckpt.pt, as in nanoGPT, and the Keeper, with steps of a small matrix in between."""
     import torch
 
     from stepwatch.trainer.keeper import Keeper, Saved
@@ -206,8 +206,8 @@ def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
         found.plain_s.append(time.perf_counter() - began)
         found.quiet_steps_s.extend(_step(matrix, batch) for _ in range(20))
         waited = keeper.begin({"model": weights}, number)
-        # The gradients, while the weights are copied or written: 6 operations for each weight and token. A checkpoint
-        # holds 12 bytes of each weight.
+        # The gradients, while the weights are copied or written: 6 operations per weight and token. A checkpoint
+        # has 12 bytes per weight.
         operations = 6 * megabytes * 1e6 / 12 * len(batch)
         for _ in range(max(1, round(operations / _OPERATIONS))):
             found.busy_steps_s.append(_step(matrix, batch))
@@ -219,7 +219,7 @@ def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
 
 
 _WIDTH, _TOKENS, _PRODUCTS = 384, 256, 60
-_OPERATIONS = 2 * _PRODUCTS * _TOKENS * _WIDTH**2  # of a step
+_OPERATIONS = 2 * _PRODUCTS * _TOKENS * _WIDTH**2  # per step
 
 
 def _step(matrix: Any, batch: Any) -> float:
@@ -230,7 +230,7 @@ def _step(matrix: Any, batch: Any) -> float:
 
 
 def exchange(nanogpt: Path, directory: Path) -> Iterator[str]:
-    """The real nanoGPT trains on data of ours, we load its checkpoint, it samples and resumes from ours."""
+    """The real nanoGPT trains on our data, we load its checkpoint, and it samples and resumes from ours."""
     import torch
 
     from stepwatch.trainer.keeper import Keeper

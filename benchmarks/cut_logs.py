@@ -1,8 +1,8 @@
 """Every trainer: the figures of whole logs against the corpus's own, and forecasts of logs cut at 10, 20 and 30 %.
 
-The truth of a total is what the log's own clock shows, or the sum of its printed times, found by a pattern of its own
-here (`CLOCKS`); where a format has none, what stepwatch says of the whole log, and the table counts these. Where the
-log is an excerpt, or does not say how long the run is to be, its length is passed on as `max_iters`.
+The truth of a total is what the log's own clock shows, or the sum of its printed times, found by separate patterns
+here (`CLOCKS`); if a format has neither, it is what stepwatch says of the whole log, and the table counts these. If the
+log is an excerpt, or does not say how long the run will be, its length is passed on as `max_iters`.
     python -m benchmarks.cut_logs [part of a path]…
 """
 
@@ -33,11 +33,11 @@ SHARES = (0.1, 0.2, 0.3)
 FEWEST_ROWS = 10
 CLOSE = 0.02
 WANTED_COVERED, WANTED_ERROR = 0.85, 0.03
-MANIFESTS = ("MANIFEST2.tsv", "unseen/MANIFEST.tsv")  # those that have true figures
+MANIFESTS = ("MANIFEST2.tsv", "unseen/MANIFEST.tsv")  # those with true figures
 OWN_NOTES = (".tsv", ".yaml", "README.md")
-BLOCK = 64  # bytes by which a file without lines is cut
-NO_LOGS = ("gpu-samples", "kineto", "nanogpt", "nanogpt-wallclock")  # nanoGPT's have a table of their own: cut_runs
-WHOLE_ONLY = ("hf-notebook", "hf-state", "wandb")  # files that are written, or get their times, at the end
+BLOCK = 64  # bytes; files without lines are cut in such blocks
+NO_LOGS = ("gpu-samples", "kineto", "nanogpt", "nanogpt-wallclock")  # nanoGPT's have their own table: cut_runs
+WHOLE_ONLY = ("hf-notebook", "hf-state", "wandb")  # written, or given their times, only at the end
 
 
 # --- the truth ----------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ Clock = Callable[[Sequence[str]], float | None]
 
 
 def _seconds(text: str) -> float:
-    """Of 1:02:03, 17m 3s or a plain number."""
+    """Seconds in 1:02:03, 17m 3s or a plain number."""
     if ":" in text:
         return sum(float(part) * 60**place for place, part in enumerate(reversed(text.split(":"))))
     if re.search("[dhms]", text):
@@ -57,9 +57,9 @@ def _seconds(text: str) -> float:
 
 
 def _elapsed(pattern: str, scale: float = 1.0) -> Clock:
-    """Number and clock: what the last line shows, without what lay before the log begins.
+    """For a pattern with number and clock: the last clock, without the time before the beginning of the log.
 
-    Where the clock falls it was set to zero: modded-nanogpt does so after ten steps.
+    A clock that falls was reset to zero: modded-nanogpt does this after ten steps.
     """
 
     def truth(lines: Sequence[str]) -> float | None:
@@ -81,7 +81,7 @@ def _elapsed(pattern: str, scale: float = 1.0) -> Clock:
 
 
 def _sum(pattern: str, scale: float = 1.0, *, each: bool = False) -> Clock:
-    """Number and time of each line; `each` where a line is of one step, else of all since the line before."""
+    """For a pattern with number and time; `each` if a line is for one step, else for all since the previous line."""
 
     def truth(lines: Sequence[str]) -> float | None:
         rows = {int(fit["n"]): scale * _seconds(fit["t"]) for line in lines if (fit := re.search(pattern, line))}
@@ -96,7 +96,7 @@ def _sum(pattern: str, scale: float = 1.0, *, each: bool = False) -> Clock:
 
 
 def _each(pattern: str, scale: float = 1.0) -> Clock:
-    """Times of lines that have no number."""
+    """For lines with a time but no number."""
     return lambda lines: scale * sum(float(fit["t"]) for line in lines if (fit := re.search(pattern, line))) or None
 
 
@@ -139,7 +139,7 @@ def _stamps(pattern: str, start: str | None = None) -> Clock:
 
 
 def _last(pattern: str, scale: float = 1.0) -> Clock:
-    """What the log says of the whole, at its end."""
+    """What the log says about the whole run at its end."""
 
     def truth(lines: Sequence[str]) -> float | None:
         if any(re.search(r"\b(?:Train: +|^)[2-9]\d%\|", line) for line in lines[:20]):  # it begins in mid-run
@@ -151,7 +151,7 @@ def _last(pattern: str, scale: float = 1.0) -> Clock:
 
 
 def _epochs(lines: Sequence[str]) -> float | None:
-    """Keras: the whole seconds of finished epochs; useless where they are few."""
+    """Keras: the whole seconds of finished epochs; useless if these are short."""
     found = [float(fit[1]) for line in lines if (fit := re.search(r"(?:^|\s)(\d+)s \d+m?s/(?:step|epoch)", line))]
     finished = [float(fit[2]) for line in lines if (fit := re.search(r"\b(\d+)/\1 .* (\d+)s ", line))]
     total = sum(finished or found)
@@ -205,20 +205,20 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A run of a log: what is cut, and its truth."""
+    """A run in a log: what is cut, and its truth."""
 
     ident: str
     trainer: str
     suffix: str
     parts: Sequence[bytes]
-    """Lines with their ends, or blocks of a file that has none, up to the run's last row."""
+    """Lines with their ends, or blocks of a file without lines, up to the run's last row."""
     first: int
-    """The part with the first row."""
+    """The index of the part with the first row."""
     last_iteration: int
     settings: dict[str, int]
     truth_s: float
     own_clock: bool
-    """False where the truth is what stepwatch says of the whole log."""
+    """False if the truth is what stepwatch says of the whole log."""
 
     def cut(self, share: float) -> bytes:
         return b"".join(self.parts[: self.first + max(1, round(share * (len(self.parts) - self.first)))])
@@ -226,7 +226,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was claimed of one cut."""
+    """What was claimed for one cut."""
 
     case: Case
     share: float
@@ -234,7 +234,7 @@ class Outcome:
     claimed_s: float
     high_s: float
     analysis: Analysis
-    """Of the cut log."""
+    """The analysis of the cut log."""
 
     @property
     def error(self) -> float:
@@ -242,7 +242,7 @@ class Outcome:
 
     @property
     def covered(self) -> bool:
-        # A limit of time is told exactly, and the clock that shows its end in whole milliseconds.
+        # A time limit is stated exactly, and the clock that shows its end has whole milliseconds.
         return self.low_s * 0.999 <= self.case.truth_s <= self.high_s * 1.001
 
     @property
@@ -252,7 +252,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One whole log: whether its figures are right; None where the corpus does not have them."""
+    """Whether the figures of one whole log are right; None if the corpus does not have them."""
 
     trainer: str
     iterations: bool | None
@@ -267,7 +267,7 @@ class Result:
     unanswered: list[str]
     left_out: list[tuple[str, str]]
     corpus: str
-    """Its date."""
+    """The date of the corpus."""
 
 
 def logs(place: Path) -> Iterator[tuple[str, Path]]:
@@ -312,7 +312,7 @@ def cases(ident: str, path: Path, runs: Sequence[Analysis]) -> Iterator[Case | t
 
 
 def _reason(analysis: Analysis, is_text: bool, runs: int) -> str:
-    """Why a run is left out, by the written rules."""
+    """Why a run is left out, according to the written rules."""
     if len(analysis.run.iterations) < FEWEST_ROWS:
         return f"only {len(analysis.run.iterations)} iteration rows"
     if analysis.run.format in WHOLE_ONLY:
@@ -321,7 +321,7 @@ def _reason(analysis: Analysis, is_text: bool, runs: int) -> str:
 
 
 def _asked(data: bytes, suffix: str, settings: dict[str, int]) -> Analysis | None:
-    """What stepwatch says of a log; None where it refuses."""
+    """The analysis of a log; None if stepwatch refuses it."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"train{suffix}"
         path.write_bytes(data)
@@ -333,7 +333,7 @@ def _asked(data: bytes, suffix: str, settings: dict[str, int]) -> Analysis | Non
 
 
 def forecast(case: Case, share: float) -> Outcome | None:
-    """Cut, ask; None without an answer. Where the cut does not tell the length of the run, it is told."""
+    """Cuts and asks; None without an answer. If the cut log does not show the length of the run, it is passed on."""
     data = case.cut(share)
     found = _asked(data, case.suffix, case.settings)
     if found is not None and found.forecast.total_s is None:
@@ -349,7 +349,7 @@ def forecast(case: Case, share: float) -> Outcome | None:
 
 
 def true_figures(place: Path) -> dict[str, tuple[float | None, float | None, float | None]]:
-    """Iterations, step and total of whole logs, by file, where a manifest has one number for them."""
+    """Iterations, step and total of whole logs by file, if a manifest has a single number for them."""
     found = {}
     for manifest in MANIFESTS:
         with (place / manifest).open(encoding="utf-8", newline="") as file:
@@ -375,7 +375,7 @@ def _number(text: str | None) -> float | None:
 
 
 def figures(runs: Sequence[Analysis], truth: tuple[float | None, float | None, float | None]) -> Figures:
-    """Of one of the runs in the file. A step is noted in the corpus as it is printed, or with all that lies between."""
+    """Compares with the runs in the file. The corpus notes a step as printed, or including everything in between."""
 
     def right(true: float | None, claimed: list[float], within: float = CLOSE) -> bool | None:
         return None if true is None else any(isclose(true, value, rel_tol=within) for value in claimed)
@@ -423,7 +423,7 @@ def measure(place: Path, wanted: Sequence[str] = ()) -> Result:
 
 
 def table(result: Result) -> str:
-    """The result as markdown."""
+    """The result as Markdown."""
     out = [
         f"Corpus of {result.corpus}. The figures of whole logs are right where one of the runs in the file has those "
         f"that the corpus notes: iterations, a step within {CLOSE:.0%} (or the mean of an iteration with all that lies "

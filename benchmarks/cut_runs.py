@@ -1,6 +1,6 @@
-"""Forecasts: runs cut after a tenth of their lines and told their length, against how long they really took.
+"""Forecasts: runs cut after a tenth of their lines and given their length, against how long they really took.
 
-The truth is the measured wall time where TRUTH.tsv has it, else `arithmetic` over the WHOLE log, below.
+The truth is the measured wall time if TRUTH.tsv has it, else `arithmetic` over the WHOLE log, below.
     python -m benchmarks.cut_runs
 """
 
@@ -19,9 +19,9 @@ from benchmarks.walltime import Claim, truths
 
 SHARE = 0.1
 FEWEST_ROWS = 30
-SLEEP = 0.2  # a plain row longer than this share of the total is a sleeping machine: nobody can forecast it
-WINDOW = 25  # rows on either side that make a local median
-DRAIN_EVERY = 100  # PyTorch's DDP waits for the queue every 100 iterations: printed there, lost nowhere (LOGS.md §3)
+SLEEP = 0.2  # a plain row longer than this share of the total is a sleeping machine, which nobody can forecast
+WINDOW = 25  # rows on either side for a local median
+DRAIN_EVERY = 100  # PyTorch's DDP waits for the queue every 100 iterations: shown there, but not lost (LOGS.md §3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Case:
     truth_s: float
     measured: bool
     rows: int
-    seen: int  # evaluations after the first iteration that the cut log still shows
+    seen: int  # evaluations after the first iteration that the cut log still contains
     cut: int  # the index of the first line cut away
 
     def text(self, header: bool) -> str:
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast(Claim):
-    """Of a cut run."""
+    """The forecast of a cut run."""
 
     rows: int
     seen: int
@@ -71,7 +71,7 @@ class Forecasts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRuns:
-    """Both variants, and what was left out and why."""
+    """Both variants, and what was left out for which reason."""
 
     with_header: Forecasts
     without_header: Forecasts
@@ -79,9 +79,9 @@ class CutRuns:
 
 
 def drained(run: LoggedRun) -> bool:
-    """Nearly all plain rows at multiples of 100 are slow and nearly no others: DDP's sampling, no time lost.
+    """Whether nearly all plain rows at multiples of 100 are slow and nearly no others: DDP's sampling, no time lost.
 
-    Only where iterations go unlogged: where each is logged, the times add up whoever they are charged to.
+    Only if some iterations are unlogged: if all are logged, the times add up, whichever row they are charged to.
     """
     normal = run.normal_s()
     rows = [row for row in run.rows if row.truth == "step"]
@@ -110,7 +110,7 @@ def _excess(run: LoggedRun, normal: list[float], phase: str) -> float | None:
 
 
 def hidden_s(run: LoggedRun, normal: list[float]) -> float:
-    """The evaluations on iterations that were not logged, at the median excess of those that were."""
+    """The time of evaluations on unlogged iterations, at the median excess of the logged ones."""
     costs = {phase: _excess(run, normal, phase) for phase in EVALUATIONS}
     known = [cost for cost in costs.values() if cost is not None]
     total = 0.0
@@ -124,7 +124,7 @@ def arithmetic(run: LoggedRun) -> float:
     """The logged times + the unlogged iterations at their local median + the unlogged evaluations."""
     rows = run.rows
     gaps = [1] + [b.number - a.number for a, b in pairwise(rows)]
-    if rows[0].averaged:  # a mean over the interval holds everything in it, the first row's included
+    if rows[0].averaged:  # a mean over the interval includes everything in it, also for the first row
         gaps[0] = rows[0].number
         return sum(row.time_s * gap for row, gap in zip(rows, gaps, strict=True))
     normal, quiet = local_medians(rows), drained(run)
@@ -136,7 +136,7 @@ def arithmetic(run: LoggedRun) -> float:
 
 
 def _total_or_refusal(runs: list[LoggedRun]) -> float | str:
-    """The arithmetic of the one run, or why the log cannot be cut: the written rules."""
+    """The arithmetic of the only run, or why the log cannot be cut, according to the written rules."""
     if len(runs) != 1:
         return f"{len(runs)} runs in one file"
     run = runs[0]
@@ -179,7 +179,7 @@ def case_of(log: CorpusLog, measured: dict[Path, float]) -> Case | str:
 
 
 def _same_file(place: Path) -> dict[Path, float]:
-    """Measured seconds by file; a log that is in both folders is listed under both its paths."""
+    """Measured seconds by file; a log in both folders is listed under both paths."""
     walls = {truth.path: truth.wall_s for truth in truths(place)}
     by_text = {path.read_bytes(): wall for path, wall in walls.items()}
     for log in corpus_logs(place):
@@ -203,7 +203,7 @@ def _total(report: dict[str, Any]) -> dict[str, float]:
 
 
 def forecast(case: Case, header: bool) -> Forecast:
-    """Cut the run, tell its length, ask."""
+    """Cuts the run, passes on its length, and asks."""
     failure, total = None, {"low": 0.0, "mid": 0.0, "high": 0.0}
     try:
         total = _total(explain_json(case.text(header), "--no-iterations", "--set", f"max_iters={case.max_iters}"))
@@ -251,7 +251,7 @@ def _worst(variant: Forecasts, count: int = 8) -> list[str]:
 
 
 def table(result: CutRuns) -> str:
-    """The result as markdown."""
+    """The result as Markdown."""
     out = [
         "| variant | n | median error | covered | median high/low |",
         "|---|---|---|---|---|",

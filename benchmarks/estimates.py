@@ -3,7 +3,7 @@
     python -m benchmarks.estimates
 
 Step times are judged with every row of the card held out of the fit; evaluations and memory have no fitted constants
-of their own. Groups of fewer than ten rows get no percentages: their rows are listed instead.
+of their own. For groups of fewer than ten rows there are no percentages: their rows are listed instead.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _steps() -> str:
 
 
 def _cards() -> str:
-    """The sweep card by card: each was left out of the fit that judges it."""
+    """The sweep card by card: each card was left out of the fit that judges it."""
     pool = of_group(NO_FLASH)
     rows = []
     for card in sorted({one.row.gpu for one in pool}):
@@ -125,14 +125,14 @@ def _intervals() -> str:
 
 
 def _covered_by_others(one: Judged, pool: Sequence[Judged]) -> bool:
-    """With widths that were calibrated without the card, too: what to expect of a card that nobody has measured."""
+    """With widths that were also calibrated without the card: what to expect for a card that nobody has measured."""
     ratios = [other.row.measured_s / other.held_out_s for other in pool if other.row.gpu != one.row.gpu]
     low, high = np.quantile(ratios, [0.05, 0.95]) if ratios else (0.0, np.inf)
     return bool(min(low, 1.0) <= one.row.measured_s / one.held_out_s <= max(high, 1.0))
 
 
 def evaluation_cases() -> list[tuple[Mapping[str, str], float, float]]:
-    """Each published evaluation with what we say, and with what we would say knowing its step."""
+    """Each published evaluation with our estimate, and with our estimate if the step is known."""
     cases: list[tuple[Mapping[str, str], float, float]] = []
     for raw in _read("evaluations.tsv"):
         workload = Workload(
@@ -149,10 +149,10 @@ def evaluation_cases() -> list[tuple[Mapping[str, str], float, float]]:
 
 
 def corpus_evaluations(place: Path) -> list[tuple[str, float, float]]:
-    """Measured evaluations of the real logs whose header tells eval_iters and accumulation, and what they should take.
+    """Measured evaluations of real logs whose header shows eval_iters and accumulation, and what they should take.
 
-    From the measured step, since most of these logs do not name their card: it is the share of a forward pass that is
-    put to the test.
+    Based on the measured step, since most of these logs do not name their card: this tests the share of a forward
+    pass.
     """
     found = []
     for log in corpus_logs(place):
@@ -167,7 +167,7 @@ def corpus_evaluations(place: Path) -> list[tuple[str, float, float]]:
 
 
 def _corpus_evaluation(run: Mapping[str, Any]) -> tuple[float, float] | None:
-    """With its checkpoint where no evaluation of the log is without one."""
+    """Includes the checkpoint if every evaluation of the log has one."""
     settings, costs = run["settings"], run["costs"]
     batches, accumulation, params = (settings[k] for k in ("eval_iters", "gradient_accumulation_steps", "n_params"))
     how = costs["how"].get("eval_s")
@@ -213,7 +213,7 @@ def memory_cases() -> list[tuple[Mapping[str, str], float, bool | None]]:
         )  # fmt: skip
         gpu = find_gpu(raw["gpu"])
         total = vram_bytes(workload, gpu).mid
-        if raw["counts"] == "allocated":  # torch's own count knows neither the context nor the display
+        if raw["counts"] == "allocated":  # torch's own count includes neither the context nor the display
             total -= MEMORY.context + MEMORY.display
         cases.append((raw, total / GIGA, fits(workload, gpu)))
     return cases

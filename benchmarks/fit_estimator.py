@@ -4,12 +4,12 @@
 
 Prints the rows left out and by which rule, the constants with their origins, and the errors in sample and with each
 card held out in turn. `--write` puts the constants into src/stepwatch/estimator/constants.tsv, and the held-out errors
-into data/held_out.tsv, where benchmarks/savings.py plants runs from them. The fit is a maximum a
-posteriori: absolute log errors, and a log-normal prior around the published starting value of each constant, so that
-a constant which few rows can tell stays where its source puts it.
+into data/held_out.tsv, from which benchmarks/savings.py plants runs. The fit is a maximum a posteriori: absolute log
+errors, and a log-normal prior around the published starting value of each constant, so that a constant which few rows
+can determine stays where its source puts it.
 
 What the held-out figures do not show: the form of the model was chosen with the table in view. About ten forms were
-tried on the single-card rows (terms for SM clocks and for starved power limits were dropped). For several cards, six:
+tried on the single-card rows (terms for SM clocks and for low power limits were dropped). For several cards, six:
 one adapter per ring between nodes (13.3 %), a node's adapters shared (12.9 %), waiting per doubling of nodes instead of
 cards (11.7 %); then logits at 12 instead of 8 bytes (12.1 %, kept: that is the count of what must be moved), and
 `hopper_attention` fitted (13.1 %) or dropped (12.3 %). With fifteen rows these differ by chance; expect 12 to 13 %.
@@ -39,7 +39,7 @@ from stepwatch.units import MILLI, TERA
 TABLE = Path(__file__).with_name("data") / "throughput.tsv"
 HELD_OUT = TABLE.with_name("held_out.tsv")
 NOISE = 0.1  # the scatter of published figures for one configuration (other clocks, other versions)
-ROUNDING = 0.03  # below, an error is as good as none
+ROUNDING = 0.03  # smaller errors count as none
 
 SINGLE, NO_FLASH, OTHER, SEVERAL, UNKNOWN = "single", "no_flash", "other", "several", "unknown_stack"
 NAMES = {
@@ -52,15 +52,15 @@ NAMES = {
 
 
 class Prior(NamedTuple):
-    """Where a constant starts, how far it may go (standard deviation of its logarithm), and where that comes from."""
+    """Where a constant starts, how far it may move (standard deviation of its logarithm), and the source of both."""
 
     centre: float
     spread: float
     origin: str
-    stage: str | None  # the group of rows that it is fitted to; None: taken as published
+    stage: str | None  # the group of rows that it is fitted to; None: used as published
 
 
-# THROUGHPUT is the survey of published runs behind data/throughput.tsv.
+# THROUGHPUT is the survey of published runs that data/throughput.tsv is from.
 PRIORS: Mapping[str, Prior] = {
     "matmul_efficiency": Prior(1.0, 0.05, "THROUGHPUT 5: e about 1.0 on the measured ceiling", SINGLE),
     "attention_efficiency": Prior(0.7, 0.2, "FlashAttention-2: 50-73 % of an A100's peak", SINGLE),
@@ -112,7 +112,7 @@ def _whole(raw: Mapping[str, str]) -> bool:
     return all(raw[name] for name in ("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "dtype"))
 
 
-# In this order; a row falls under the first that fits.
+# In order; a row falls under the first rule that applies.
 RULES: Mapping[str, Callable[[Mapping[str, str]], bool]] = {
     "card not named": lambda raw: not raw["gpu"],
     "CPU or Apple: timers not synchronised": lambda raw: raw["gpu"] == "cpu" or "Apple" in raw["gpu"],
@@ -201,7 +201,7 @@ def estimated_s(row: Row, constants: Constants, *, communication: bool = True) -
 
 
 def fit(table: Sequence[Row], start: Constants | None = None) -> Constants:
-    """One group after the other: each adds the constants that only it can tell, and leaves the others alone."""
+    """One group after the other: each adds the constants that only it can determine, and leaves the others alone."""
     values = {name: prior.centre for name, prior in PRIORS.items()}
     if start is not None:
         values = {name: float(getattr(start, name)) for name in PRIORS}
@@ -214,7 +214,7 @@ def fit(table: Sequence[Row], start: Constants | None = None) -> Constants:
 def _fit_stage(table: Sequence[Row], names: Sequence[str], values: Mapping[str, float]) -> dict[str, float]:
     centres = np.log([PRIORS[name].centre for name in names])
     spreads = np.array([PRIORS[name].spread for name in names])
-    # Fifty rows of one sweep on one card are not fifty independent witnesses.
+    # Fifty rows of one sweep on one card are not fifty independent observations.
     count = Counter(row.gpu for row in table)
     weights = [1 / (NOISE * math.sqrt(count[row.gpu])) for row in table]
 
@@ -271,7 +271,7 @@ def nelder_mead(cost: Callable[[np.ndarray], float], start: np.ndarray, *, evalu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A row with what the model says of it, having seen its card and not having seen it."""
+    """A row with the model's estimates, fitted with and without its card."""
 
     row: Row
     in_sample_s: float
@@ -313,7 +313,7 @@ def judged() -> tuple[Judged, ...]:
 
 
 def _without(card: str, whole: Constants) -> Constants:
-    """Only the groups that the card is in change, and those that build on them."""
+    """Only the groups that contain the card change, and those that build on them."""
     touched = {row.group for row in rows() if row.gpu == card}
     return whole if touched == {UNKNOWN} else fit([row for row in rows() if row.gpu != card], whole)
 
@@ -325,11 +325,11 @@ def of_group(group: str) -> list[Judged]:
 # --- intervals ------------------------------------------------------------------------------------------------------
 
 COVERED = 0.90
-UNKNOWN_CARD = 1.25  # how much wider for a card without measured kin: THROUGHPUT 5, +-30 % against +-20 %
+UNKNOWN_CARD = 1.25  # how much wider for a card without measured relatives: THROUGHPUT 5, +-30 % against +-20 %
 
 
 def interval_widths() -> dict[str, tuple[float, float]]:
-    """The shortest range of truth over held-out estimate that holds nine of ten; small groups lean on the nearest."""
+    """The shortest range of truth over held-out estimate that contains nine of ten; small groups use the nearest."""
     pools = {
         SINGLE: of_group(SINGLE),
         NO_FLASH: of_group(NO_FLASH),

@@ -5,8 +5,8 @@
 
 The first four are planted (tests/fleets.py, tests/builders.py). Four disturb a collection and compare its store with
 that of an undisturbed one, row by row: `kills` ends readers with SIGKILL at random moments, `clients` the whole
-process, `bucket` puts a server with errors, delays and cut connections before S3, `poison` adds logs of every bad kind.
-Three read copies of the logs below a directory, of sizes as met in the wild: `speed`, `workers` (one against two) and
+process, `bucket` puts a server with errors, delays and cut connections in front of S3, `poison` adds bad logs of every
+kind. Three read copies of the logs below a directory, in realistic sizes: `speed`, `workers` (one against two) and
 `sizes` (100, 1,000 and 10,000 logs). With --write-docs the table goes into docs/fleet.md.
 """
 
@@ -80,7 +80,7 @@ def chains(count: int) -> Iterator[tuple[str, str]]:
 
 
 def fleets(count: int) -> Iterator[tuple[str, str]]:
-    """Planted fleets, by what a store tells of their runs."""
+    """Planted fleets, from what a store contains about their runs."""
     named = dict.fromkeys(("node", "day", "", "sweep"), 0)
     for kind in named:
         for seed in range(1000, 1000 + count):
@@ -104,7 +104,7 @@ def fleets(count: int) -> Iterator[tuple[str, str]]:
 
 
 def scaling(count: int) -> Iterator[tuple[str, str]]:
-    """Planted models on some numbers of cards, through logs and a store."""
+    """Planted models on several numbers of cards, through logs and a store."""
     with tempfile.TemporaryDirectory() as place:
         truths = [a_scaling(seed) for seed in range(count)]
         for name, text in (file for truth in truths for file in truth.files.items()):
@@ -125,13 +125,13 @@ def scaling(count: int) -> Iterator[tuple[str, str]]:
 
 
 def forecasts(count: int) -> Iterator[tuple[str, str]]:
-    """Planted runs that are over, and what would have been said of them at a tenth."""
+    """Planted finished runs, and what their forecast would have been after a tenth."""
     rng = np.random.default_rng(5)
     with tempfile.TemporaryDirectory() as place:
         truths = {}
         for number in range(count):
             truth = random_truth(rng)
-            last = max(truth.max_iters // truth.log_interval, 1) * truth.log_interval  # else no line shows the end
+            last = max(truth.max_iters // truth.log_interval, 1) * truth.log_interval  # otherwise no line shows the end
             truth = replace(truth, first_iter=0, kept=1.0, max_iters=last)
             planted = a_run(truth)
             truths[f"{number}.log"] = planted.total_s
@@ -162,7 +162,7 @@ def a_directory(place: Path, count: int) -> str:
 
 
 def rows_in(store: str) -> dict[str, list[str]]:
-    """Every row of every table, without what is never the same twice."""
+    """Every row of every table, without columns that always differ."""
     found = {}
     for table in TABLES:
         if table != "iterations":
@@ -196,7 +196,7 @@ def kills(count: int) -> Iterator[tuple[str, str]]:
 
         killer = threading.Thread(target=kill)
         killer.start()
-        while len(killed) < count:  # the logs are read until so many kills have been survived
+        while len(killed) < count:  # the logs are read until that many kills have been survived
             shutil.rmtree(hit, ignore_errors=True)
             collect(CollectRequest(places=(logs,), into=hit))
         stop.set()
@@ -205,7 +205,7 @@ def kills(count: int) -> Iterator[tuple[str, str]]:
 
 
 def clients(count: int) -> Iterator[tuple[str, str]]:
-    """The process that collects is killed at random moments, and started again each time until all is read."""
+    """The collecting process is killed at random moments, and started again each time until everything is read."""
     with tempfile.TemporaryDirectory() as place:
         logs, rng, killed = a_directory(Path(place, "logs"), 60), random.Random(2), 0
         collect(CollectRequest(places=(logs,), into=f"{place}/calm"))
@@ -307,7 +307,7 @@ class Cost(NamedTuple):
 
 
 def collected(logs: Path, store: Path, workers: int | None = None) -> Cost:
-    """In a process of its own, whose children are its readers; processor time, since other programs may be at work."""
+    """In a separate process, whose children are its readers; counts processor time, as other programs may run."""
     code = (
         "import json, resource, sys, time\n"
         "from stepwatch.fleet.collect import CollectRequest, collect\n"
@@ -341,7 +341,7 @@ def speed(count: int, logs: Path) -> Iterator[tuple[str, str]]:
 
 
 def workers(count: int, logs: Path) -> Iterator[tuple[str, str]]:
-    """Only of use on a machine that does nothing else."""
+    """Only useful on an idle machine."""
     with tempfile.TemporaryDirectory() as place:
         copies(count, logs, Path(place, "logs"))
         one, two = (collected(Path(place, "logs"), Path(place, f"store{number}"), number) for number in (1, 2))
@@ -352,7 +352,7 @@ def workers(count: int, logs: Path) -> Iterator[tuple[str, str]]:
 
 
 def sizes(count: int, logs: Path) -> Iterator[tuple[str, str]]:
-    """The same logs again and again, so that only their number is different."""
+    """The same logs repeated, so that only their number differs."""
     with tempfile.TemporaryDirectory() as place:
         for number in sorted({100, 1000, count}):
             top = Path(place, str(number))
@@ -367,9 +367,9 @@ def sizes(count: int, logs: Path) -> Iterator[tuple[str, str]]:
 
 
 def copies(count: int, logs: Path, place: Path, of: int = 10**9) -> list[int]:
-    """Renumbered copies of the logs that stepwatch reads: their sizes are log-normal, with the median and the width of
-    those met in the wild (28 kB; 0.5 kB to 465 kB from the 5 to the 95 % quantile above it), up to 3 MB. With `of`, as
-    many different ones, repeated."""
+    """Renumbered copies of logs that stepwatch reads: their sizes are log-normal, with the median and the width of real
+    ones (28 kB; 0.5 kB to 465 kB from the 5 to the 95 % quantile above it), up to 3 MB. With `of`, that many different
+    ones, repeated."""
     known = readable(logs)
     rng = random.Random(7)
     chosen: list[tuple[int, str]] = []

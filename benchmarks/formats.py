@@ -1,6 +1,6 @@
-"""Every trainer's log: what is read of it, which format it is taken for, and how fast.
+"""Every trainer's log: what is read from it, which format is detected, and how fast it is read.
 
-The iterations of each format are counted by a simple pattern of its own here, which shares nothing with the readers;
+The iterations of each format are counted by a separate simple pattern here, which shares nothing with the readers; in
 files that are not made of lines, by a few lines of code.
     python -m benchmarks.formats [accuracy|speed [format …]]
 """
@@ -38,7 +38,7 @@ from stepwatch.run import Checkpoint, Evaluation, Run
 from stepwatch.sources import Source, from_file, from_text
 
 CUT_LINES, MOST_CUTS = 200, 40
-GENERATED_BYTES = 3_000_000  # less than a block of 4 MB, within which a notebook's table is read
+GENERATED_BYTES = 3_000_000  # less than a block of 4 MB, the limit for reading a notebook's table
 REPEATS = 3
 WANTED_SHARE, WANTED_DIFFERENCE = 0.995, 0.01
 WANTED_BYTES_PER_S = 20e6
@@ -58,15 +58,15 @@ class Kind:
     evaluations: str | None = None
     checkpoints: str | None = None
     redrawn: bool = False
-    """A line with the same groups as the last one that fitted is the same iteration, shown again."""
+    """A line with the same groups as the last one that matched is the same iteration, shown again."""
     running: bool = False
-    """The first group is the number, and the time a clock since the start: see _without_beginning."""
+    """The first group is the number, and the time is a clock since the start: see _without_beginning."""
     counted: Callable[[bytes], list[int] | None] | None = None
-    """Instead of patterns, for files that are no lines of text: the iterations, or None for another kind of file."""
+    """Instead of patterns, for files that are not lines of text: the iterations, or None for another kind of file."""
     by_number: bool = False
-    """What is counted are the numbers of iterations, not those of lines."""
+    """Counts the numbers of iterations instead of their lines."""
     clocked: bool = True
-    """False where step times are taken from the clock, so that the clock is no check of them."""
+    """False if step times are taken from the clock, so that the clock cannot check them."""
 
 
 # --- files that are no log of lines -----------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def _object(data: bytes) -> dict[str, object]:
 
 
 def _in_state(data: bytes) -> list[int] | None:
-    """Steps with a loss in a trainer_state.json; only one that tells the runtime has times."""
+    """Steps with a loss in a trainer_state.json; only one that states the runtime has times."""
     history = _object(data).get("log_history")
     if not isinstance(history, list):
         return None
@@ -90,7 +90,7 @@ def _in_state(data: bytes) -> list[int] | None:
 
 
 def _in_summary(data: bytes) -> list[int] | None:
-    """The one step that a summary of W&B tells."""
+    """The only step in a summary of W&B."""
     summary = _object(data)
     if "_runtime" not in summary:
         return None
@@ -99,7 +99,7 @@ def _in_summary(data: bytes) -> list[int] | None:
 
 
 def _in_csv(data: bytes) -> list[int] | None:
-    """Lines with a training loss in a metrics.csv; only one with a column of some time has times."""
+    """Lines with a training loss in a metrics.csv; only one with a time column has times."""
     head, *rows = csv.reader(data.decode("utf-8", "replace").split("\n"))
     if "step" not in head or "epoch" not in head:
         return None
@@ -110,7 +110,7 @@ def _in_csv(data: bytes) -> list[int] | None:
 
 
 def _in_events(data: bytes) -> list[int] | None:
-    """Steps with a training loss in an event file, or else the step with the runtime of the whole."""
+    """Steps with a training loss in an event file, or else the step with the runtime of the whole run."""
     if b"brain.Event" not in data[:100]:
         return None
     found: dict[bytes, list[int]] = {b"train/loss": [], b"train/train_runtime": []}
@@ -127,7 +127,7 @@ def _in_events(data: bytes) -> list[int] | None:
 
 
 def _in_results(data: bytes) -> list[int] | None:
-    """Epochs of a results.csv; only one with the column of the clock has times."""
+    """Epochs of a results.csv; only one with the time column has times."""
     head, *rows = data.decode("utf-8", "replace").splitlines()
     if "epoch" not in head:
         return None
@@ -135,11 +135,11 @@ def _in_results(data: bytes) -> list[int] | None:
 
 
 def _holding(*words: bytes) -> Callable[[bytes], list[int] | None]:
-    """For files whose iterations no pattern of a line counts: whether it is one."""
+    """For files whose iterations cannot be counted by a line pattern: only whether the file is of this kind."""
     return lambda data: [] if any(word in data for word in words) else None
 
 
-# The first row whose glob fits a file, and that finds iterations in it, tells what it is.
+# The first row whose glob matches a file, and that finds iterations in it, determines its kind.
 _BAR = r" *\d+%\|[^|]*\| ([1-9]\d*)/(\d+) \["
 _EVALUATED = r"""\{.*['"]eval_(?:\w+_)?(?:loss|runtime)['"]: """
 KINDS = (
@@ -153,7 +153,7 @@ KINDS = (
     ),
     Kind(
         name="nanochat", files=("nanochat/*",), iterations=(r"^step \d+(?:/\d+)? \([\d.]+%\) .*\| dt: [\d.]+ms",),
-        evaluations=r"^Step \d+ \| Validation bpb",  # `Validation loss` is of chat_sft, which prints no times
+        evaluations=r"^Step \d+ \| Validation bpb",  # `Validation loss` is from chat_sft, which prints no times
     ),
     Kind(
         name="modded-nanogpt", files=("modded-nanogpt/*", "unseen/mod_*"), redrawn=True, running=True,
@@ -214,7 +214,7 @@ KINDS = (
         name="keras", files=("keras/*",), iterations=(r"^ *(\d+)/\1 .*\d+m?s/step.* loss: ",),
         evaluations=r"^ *(\d+)/\1 .* val_loss: ", checkpoints=r"^Epoch \d+: .*saving model to ",
     ),
-    # The first step of a later epoch is part of the row behind it.
+    # The first step of a later epoch is part of the row after it.
     Kind(
         name="metric-logger", files=("metriclogger/*",), evaluations=r"^Test:.*Total time: ",
         iterations=(r"Epoch: \[(?:0\] +\[|\d+\] +\[ *[1-9]).*  time: [\d.]+",),
@@ -246,7 +246,7 @@ KINDS = (
         name="detectron2-json", files=("detectron2/*.json", "unseen/d2_*"), clocked=False,
         iterations=(r'^\{.*"iteration": \d+.*"time": [\d.]+',),
     ),
-    # The two of mmengine hold their log twice.
+    # The two mmengine formats contain their log twice.
     Kind(name="mmengine", files=("mm/*.log",), counted=_holding(b"mmengine", b"mmdet"), by_number=True),
     Kind(name="mmengine-json", files=("mm/*.json",), counted=_holding(b'"data_time"'), by_number=True),
     Kind(name="ultralytics-csv", files=("yolo/*.csv",), counted=_in_results, by_number=True),
@@ -268,7 +268,7 @@ KINDS = (
     Kind(name="wandb", files=("wandb/*.json",), counted=_in_summary, by_number=True),
 )  # fmt: skip
 NO_FORMAT = ""
-OWN_NOTES = (".tsv", ".md")  # of the corpus itself; they quote lines
+OWN_NOTES = (".tsv", ".md")  # the corpus's own files, which quote lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,14 +279,14 @@ class Sample:
     kind: Kind
     source: Source
     iterations: tuple[int, ...]
-    """Their lines, or their numbers where the kind counts those."""
+    """Their lines, or their numbers if the kind counts those."""
     evaluations: int
     checkpoints: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One file, read."""
+    """The result of reading one file."""
 
     kind: str
     name: str
@@ -299,16 +299,16 @@ class Score:
     cuts_right: int
     wrong_cuts: tuple[str, ...]
     mistaken: tuple[str, ...]
-    """Other readers that accept lines of it."""
+    """Other readers that accept some of its lines."""
     difference: float | None
     """Between the step time and the clock, as a share; None without a clock."""
     unexpected: int = 0
-    """Iterations read of a file that holds none."""
+    """Iterations read from a file that contains none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A generated log of one format, read."""
+    """The result of reading a generated log of one format."""
 
     name: str
     bytes_per_s: float = 0.0
@@ -325,7 +325,7 @@ class Rate:
 
 
 def samples(place: Path, names: Collection[str] = FORMATS.keys()) -> Iterator[Sample]:
-    """The files that hold iterations by their pattern, or are of a format that is no log."""
+    """The files that contain iterations by their pattern, or are of a format that is not a log."""
     taken: set[Path] = set()
     for kind in (kind for kind in KINDS if kind.name in names):
         for path in sorted({path for glob in kind.files for path in place.glob(glob)} - taken):
@@ -361,7 +361,7 @@ def _iterations(lines: Sequence[str], kind: Kind) -> list[int]:
 
 
 def _without_beginning(fits: list[tuple[int, tuple[str, ...]]]) -> list[tuple[int, tuple[str, ...]]]:
-    """Without the first line of a log that was cut: of a clock since the start, only a difference is a time."""
+    """Without the first line of a cut log: with a clock since the start, only a difference is a time."""
     numbers = [int(groups[0]) for _, groups in fits]
     return fits[1:] if len(fits) > 1 and numbers[0] > numbers[1] - numbers[0] else fits
 
@@ -379,7 +379,7 @@ def _matching(lines: Sequence[str], pattern: str | None) -> list[int]:
 
 
 def measure(place: Path) -> list[Score]:
-    """Every file of the corpus: those of a format, and all others, of which nothing may be read."""
+    """Every file of the corpus: those of a format, and all others, from which nothing may be read."""
     known = list(samples(place))
     rest = {path for path in place.glob("*/*") if path.suffix not in OWN_NOTES} - {sample.path for sample in known}
     return [score_of(sample) for sample in known] + [_score_of_other(path) for path in sorted(rest)]
@@ -400,11 +400,11 @@ def _score_of_other(path: Path) -> Score:
 
 
 def score_of(sample: Sample) -> Score:
-    """One file, read by its own reader and held against all others."""
+    """One file, read by its own reader and compared with all others."""
     reader = reader_of(sample.kind.name)
     records = Records()
     reader.parse(sample.source.text, 0, records)
-    with suppress(InputError):  # it may say that there is nothing in it
+    with suppress(InputError):  # it may say that the log is empty
         reader.finish(sample.source.text.count(b"\n") + 1, records)
     found = records.iterations()
     column = found.number if sample.kind.by_number else found.line
@@ -428,7 +428,7 @@ def _distinct(records: Records, event: type) -> int:
 
 
 def _cuts(sample: Sample) -> Iterator[tuple[int, Source]]:
-    """200 lines from the middle of the log, begun at places all over it, that hold iterations."""
+    """Excerpts of 200 lines, taken from all over the log, that contain iterations."""
     if sample.kind.by_number:
         return
     lines = _lines(sample.source)
@@ -440,7 +440,7 @@ def _cuts(sample: Sample) -> Iterator[tuple[int, Source]]:
 
 
 def _difference(sample: Sample) -> float | None:
-    """Median over the spans between two rows without an event, or over all where the clock has only seconds."""
+    """The median over the spans between two rows without an event, or over all spans if the clock only has seconds."""
     if not sample.kind.clocked:
         return None
     try:
@@ -472,7 +472,7 @@ def _against_clock(run: Run) -> list[float]:
 
 
 def table(scores: Sequence[Score]) -> str:
-    """By format, with what went wrong named below."""
+    """The table by format, followed by what went wrong."""
     out = [
         "| format | logs | iteration lines | read | evaluations | checkpoints | format found | cut to 200 lines "
         "| other readers | step time against the clock |",
@@ -550,11 +550,11 @@ _ENTRIES = 100_000
 
 
 class NotGenerated(Exception):
-    """The example of a format does not make a log that is read."""
+    """The example of a format does not produce a log that is read."""
 
 
 def generated(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
-    """A log in the lines of the format's example, with rising numbers and clocks; and how many iterations it has."""
+    """A log in the lines of the format's example, with rising numbers and clocks; and its number of iterations."""
     return _written(_WRITERS.get(reader.name, _renumbered)(reader), size)
 
 
@@ -564,7 +564,7 @@ def mixed(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
 
 
 def noisy(reader: Reader, size: int = GENERATED_BYTES) -> tuple[Source, int]:
-    """The mixed log with as many lines of other programs as of its own."""
+    """The mixed log with as many lines of other programs as its own."""
     return _written(with_noise(with_events(reader.name, _WRITERS.get(reader.name, _renumbered)(reader))), size)
 
 
@@ -584,11 +584,11 @@ def _written(lines: Written, size: int) -> tuple[Source, int]:
 
 
 Written = Iterator[tuple[str, int]]
-"""Pieces of a log without end, and how many iterations each has."""
+"""Pieces of an endless log, and the number of iterations in each."""
 
 
 def _renumbered(reader: Reader) -> Written:
-    """For formats whose iterations are single lines that tell a time of their own."""
+    """For formats whose iterations are single lines with a time of their own."""
     example = example_of(reader.name) if reader.name != "nanogpt" else _NANOGPT_LINES
     records = Records()
     reader.parse(example.encode(), 0, records)
@@ -608,7 +608,7 @@ def _renumbered(reader: Reader) -> Written:
 
 
 def _running(reader: Reader) -> Written:
-    """A clock since the start, in milliseconds; the first line of the example is a validation."""
+    """With a clock since the start, in milliseconds; the first line of the example is a validation."""
     validation, step, *_ = example_of(reader.name).split("\n")
     for number in count():
         line = validation if number % 250 == 0 else step
@@ -617,7 +617,7 @@ def _running(reader: Reader) -> Written:
 
 
 def _with_bars(reader: Reader) -> Written:
-    """A bar of tqdm's and a dictionary for each step."""
+    """A tqdm bar and a dictionary for each step."""
     dictionary = next(line for line in example_of(reader.name).split("\n") if line.startswith("{'loss'"))
     total, step_s = 200_000, 1.2
     yield _bar("", 0, total, step_s), 0
@@ -666,7 +666,7 @@ def _by_header(reader: Reader) -> Written:
 
 
 def _recorded(reader: Reader) -> Written:
-    """The recorder's: a header, then each step with all that it may hold, and its device time behind it."""
+    """The recorder's: a header, then each step with everything it may contain, followed by its device time."""
     yield example_of(reader.name).split("\n")[0], 0
     for number in count():
         end = 1_763_264_000.12 + 0.1718 * number
@@ -676,7 +676,7 @@ def _recorded(reader: Reader) -> Written:
 
 
 def _by_steps_of_epochs(reader: Reader) -> Written:
-    """The first line of the example, its count of the epoch's steps renumbered; the evaluation at the end of each."""
+    """The first line of the example with its steps in the epoch renumbered; and the evaluation at the end of each."""
     lines = example_of(reader.name).split("\n")
     tests = "\n".join(line for line in lines if line.startswith("Test"))
     for epoch in count():
@@ -687,7 +687,7 @@ def _by_steps_of_epochs(reader: Reader) -> Written:
 
 
 def _behind(word: str, step: int = 1) -> Callable[[Reader], Written]:
-    """The lines of the example that have a number behind a word; it rises by a step from each to the next."""
+    """The lines of the example with a number after this word; it rises by `step` from each to the next."""
 
     def written(reader: Reader) -> Written:
         lines = example_of(reader.name).split("\n")
@@ -703,7 +703,7 @@ def _behind(word: str, step: int = 1) -> Callable[[Reader], Written]:
 
 
 def _in_loops(reader: Reader) -> Written:
-    """A bar for each epoch, drawn twice a second, and one for its validation; a row is about half a minute of it."""
+    """A bar for each epoch, drawn twice a second, and one for its validation; a row covers about half a minute."""
     for epoch in count(1):
         for batch in range(0, 1001, 2):
             more = f", loss={2 + 1 / (1000 * epoch + batch):.3f}]"
@@ -719,7 +719,7 @@ def _in_table(reader: Reader) -> Written:
 
 
 def _in_cells(reader: Reader) -> Written:
-    """The results.csv of YOLO: an epoch after the other, by a clock that goes on."""
+    """YOLO's results.csv: one epoch after the other, with a running clock."""
     header, row, *_ = example_of(reader.name).split("\n")
     yield header, 0
     for epoch in count(1):
@@ -733,7 +733,7 @@ def _by_moments(reader: Reader) -> Written:
 
 
 def _by_clock(reader: Reader) -> Written:
-    """Blocks of OLMo, each with its clock."""
+    """OLMo's blocks, each with its clock."""
     block = "\n".join(example_of(reader.name).split("\n")[:4])
     for number in count(1):
         moment = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=4 * number)
@@ -749,7 +749,7 @@ def _by_losses(reader: Reader) -> Written:
 
 
 def _by_costs(reader: Reader) -> Written:
-    """Time-Series-Library: two pairs of lines in each epoch, and what stands at its end, which is a row of its own."""
+    """Time-Series-Library: two pairs of lines in each epoch, and the lines at its end, which are a row of their own."""
     place, speed, *end = example_of(reader.name).split("\n")[:5]
     for epoch in count(1):
         for done in (100, 200):
@@ -776,7 +776,7 @@ def around_number(line: str, number: int) -> tuple[str, int, str] | None:
 
 
 def speeds(names: Collection[str] = ()) -> list[Rate]:
-    """The best of a few rates of each reader, or of those named."""
+    """The best of a few rates of each reader, or of the named ones."""
     rates = []
     for name, reader in all_readers().items():
         if names and name not in names:
@@ -785,7 +785,7 @@ def speeds(names: Collection[str] = ()) -> list[Rate]:
             rates.append(_SPECIAL[name]() if name in _SPECIAL else _of_lines(reader))
         except (NotGenerated, InputError) as reason:
             rates.append(Rate(name=name, reason=str(reason)))
-        except Exception as failure:  # whatever is wrong with one, the others are measured
+        except Exception as failure:  # whatever is wrong with one format, the others are measured
             rates.append(Rate(name=name, reason=f"{type(failure).__name__}: {failure}"))
     return rates
 
@@ -806,14 +806,14 @@ def _measured(reader: Reader, source: Source, wanted: int) -> tuple[float, int]:
 
 
 def speed_of(source: Source, name: str) -> tuple[float, int]:
-    begin = time.process_time()  # CPU time: others may use the machine
+    begin = time.process_time()  # CPU time: other programs may be running
     runs = read(source, name)
     seconds = time.process_time() - begin
     return len(source.text) / seconds, sum(len(run.iterations) for run in runs)
 
 
 def _rate_of_events() -> Rate:
-    """TensorBoard: four numbers a step, as Hugging Face logs them."""
+    """TensorBoard: four numbers per step, as Hugging Face logs them."""
     from tests import event_files
 
     begin, steps = 1_700_000_000.0, _EVENTS // len(_TAGS)
@@ -834,7 +834,7 @@ def _rate_of_state() -> Rate:
 
 
 def _rate_of_wandb() -> Rate:
-    """A run-….wandb: four numbers a step."""
+    """A run-….wandb: four numbers per step."""
     from tests import wandb_files
 
     rows = [
@@ -848,14 +848,14 @@ def _rate_of_wandb() -> Rate:
 
 
 def _rate_of_summary() -> Rate:
-    """A wandb-summary.json of very many metrics, all at one step."""
+    """A wandb-summary.json with very many metrics, all at one step."""
     metrics = {f"layer/{place}/grad_norm": 0.61 + place / 1e6 for place in range(_ENTRIES)}
     summary = {"_step": 5000, "_runtime": 610.4, "_timestamp": 1.7e9, "train/global_step": 5000, "train/loss": 3.1}
     return _counted_rate("wandb", json.dumps(summary | metrics).encode(), 1, _ENTRIES)
 
 
 def _rate_of_database() -> Rate:
-    """trackio: a row for each step."""
+    """trackio: one row per step."""
     with sqlite3.connect(":memory:") as database:
         columns = "id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT"
         database.execute(f"CREATE TABLE metrics ({columns})")
@@ -875,7 +875,7 @@ def _rate_of_database() -> Rate:
 
 
 def _counted_rate(name: str, data: bytes, wanted: int, counted: int, wanted_per_s: float | None = None) -> Rate:
-    """Of a file that is no log of lines: its entries by the time."""
+    """The rate of a file that is not a log of lines: its entries per second."""
     source = Source(name, data)
     best, rows = max(speed_of(source, name) for _ in range(REPEATS))
     if rows < _LEAST_READ * wanted:
@@ -885,7 +885,7 @@ def _counted_rate(name: str, data: bytes, wanted: int, counted: int, wanted_per_
     )
 
 
-# The measure itself, and files that no logger writes.
+# The reference itself, and files that no logger writes.
 _ALONE = ("nanogpt", "stepwatch", "detectron2-json", "mmengine-json", "ultralytics-csv", "hf-notebook", "mlflow")
 _SPECIAL: dict[str, Callable[[], Rate]] = {
     "tensorboard": _rate_of_events, "hf-state": _rate_of_state, "wandb": _rate_of_summary,
@@ -894,7 +894,7 @@ _SPECIAL: dict[str, Callable[[], Rate]] = {
 
 
 def speed_table(rates: Sequence[Rate]) -> str:
-    """Rates as markdown; formats that are no log of lines, and what could not be measured, below."""
+    """Rates as Markdown; formats that are not logs of lines, and what could not be measured, come below."""
     out = [
         f"Logs of {GENERATED_BYTES / 1e6:.0f} MB of each format's own example lines, renumbered; with evaluations, "
         "saves and other lines between them; these with a logger's stamp in front of every line; and with as many "
@@ -928,7 +928,7 @@ def _in_megabytes(rates: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """What the command line asks for, else everything."""
+    """Measures what the command line names, else everything."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     if wanted != "speed":
         print(table(measure(corpus_or_exit())))

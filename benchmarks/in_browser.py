@@ -1,9 +1,9 @@
-"""Whether the Python of a browser gives the answers of the command line: every log of a corpus, figure by figure.
+"""Whether Python in a browser gives the same answers as the command line: every log of a corpus, figure by figure.
 
     python -m benchmarks.in_browser --corpus DIR [--most-bytes 3000000]
 
-The worker of the page runs in node; both answer with JSON, which has nine digits. A figure may differ in the last of
-them; such figures are counted, every other difference is printed.
+The worker of the page runs in node; both answer with JSON, which has nine digits. A figure may differ in the last
+digit; such figures are counted, every other difference is printed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.site import build
 from stepwatch.web.in_browser import answer
 
 LIMIT = 64_000_000
-LAST_DIGIT = 1.01e-8  # one more or less in the ninth digit, and the rounding of the comparison itself
+LAST_DIGIT = 1.01e-8  # a difference of one in the ninth digit, and the rounding of the comparison itself
 
 
 def pairs(one: Any, other: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.kills [--kills 200] [--seconds 60]
 
-What was readable before a kill must be readable after it, and every question that comes afterwards must be answered.
-Needs Linux; the trainer needs torch, and is left out where it is missing.
+What was readable before a kill must be readable after it, and every later question must be answered. Needs Linux; the
+trainer needs torch, and is left out if torch is missing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ TINY = (
 
 
 def trainer(times: int) -> str:
-    """Trained, killed, resumed, killed, …: the checkpoint is loaded after each kill, and the record read."""
+    """Trained, killed, resumed, killed, …: after each kill the checkpoint is loaded and the record is read."""
     if importlib.util.find_spec("torch") is None:
         return "not measured: torch is missing"
     moments = random.Random(SEED)
@@ -88,7 +88,7 @@ def trainer(times: int) -> str:
                 saved = _trained_until_killed(launcher, place, moments.uniform(0.0, 0.3), resume=at > 0)
                 deadline.cancel()
                 found = _iteration(place / "out" / "ckpt.pt") if at or saved else 0
-                # The write that was told of last may have been the one before; nothing older than that.
+                # The write that was reported last may have been the previous one; nothing older than that.
                 wrong += found is None or found < max(at, saved) or not _is_record(place / "out" / "run.jsonl")
                 at = found or at
             launcher.communicate()
@@ -96,7 +96,7 @@ def trainer(times: int) -> str:
 
 
 def _trained_until_killed(launcher: subprocess.Popen[str], place: Path, after_s: float, *, resume: bool) -> int:
-    """The last checkpoint that the log told to be written."""
+    """The last checkpoint that the log reported as written."""
     assert launcher.stdin is not None
     assert launcher.stdout is not None
     begin = "resume" if resume else "scratch"
@@ -128,7 +128,7 @@ def _iteration(path: Path) -> int | None:
 
 
 def _is_record(path: Path) -> bool:
-    """Whether every line is whole but one before each start, which a kill may have cut."""
+    """Whether every line is complete, except one before each start, which a kill may have cut."""
     torn = 0
     starts = 0
     for line in path.read_bytes().splitlines():
@@ -143,7 +143,7 @@ def _is_record(path: Path) -> bool:
 
 
 def watch(times: int) -> str:
-    """The log that it reads, while it grows, is what its writer wrote."""
+    """The log that `watch` reads while it grows is the same as its writer wrote."""
     moments = random.Random(SEED)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.log"
@@ -168,7 +168,7 @@ def watch(times: int) -> str:
 
 
 def workers(times: int, seconds: float) -> tuple[str, str]:
-    """Workers killed while questions are answered: first so many, then at random for a while."""
+    """Kills workers while questions are answered: first a number of times, then at random for a while."""
     moments = random.Random(SEED)
     with server() as (address, server_id), ThreadPoolExecutor(4) as pool:
         _status(address)

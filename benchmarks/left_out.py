@@ -1,4 +1,4 @@
-"""What forecasts allow for, fitted to the logs of all trainers but one, and how many forecasts of that one it covers.
+"""The allowances of forecasts, fitted to the logs of all trainers but one, and how many of its forecasts they cover.
 
 The two allowances (for what machines do later, for evaluations that no line shows yet) are the least that cover nine in
 ten of the others' forecasts, each log counted as one. More folders of logs, like those of the corpus, can be added.
@@ -34,13 +34,13 @@ class Allowed(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """One forecast: whether it is covered, and how wide it is, by what was allowed."""
+    """One forecast: whether it is covered, and how wide it is, for each allowance."""
 
     trainer: str
     log: str
     may_evaluate: bool
     plain: bool
-    """Whether it allows for nothing but what machines do later."""
+    """Whether it only allows for what machines do later."""
     covered: dict[Allowed, bool]
     width: dict[Allowed, float]
 
@@ -52,7 +52,7 @@ def cuts(places: Sequence[Path]) -> list[Cut]:
 
 def _outcomes(place: Path) -> Iterator[Outcome]:
     for ident, path in logs(place):
-        if path.suffix == ".ipynb":  # its lines are no lines of a log
+        if path.suffix == ".ipynb":  # its lines are not lines of a log
             continue
         try:
             runs = [run.analysis for run in explain(path).runs]
@@ -64,7 +64,7 @@ def _outcomes(place: Path) -> Iterator[Outcome]:
 
 
 def _cut(outcome: Outcome) -> Cut:
-    """The forecast anew with each of the allowances."""
+    """Repeats the forecast with each of the allowances."""
     a, truth_s = outcome.analysis, outcome.case.truth_s
     covered, width = {}, {}
     usual = Allowed((room.LATER_DOWN, room.LATER_UP), room.UNSEEN_EVALUATIONS)
@@ -85,7 +85,7 @@ def _allow(allowed: Allowed) -> None:
 
 
 def fitted(found: Sequence[Cut]) -> Allowed:
-    """The least that covers nine in ten: of those that allow for nothing else, then of those that may evaluate."""
+    """The least that covers nine in ten: first of those that allow nothing else, then of those that may evaluate."""
     plain, evaluating = [each for each in found if each.plain], [each for each in found if each.may_evaluate]
     later = next((each for each in LATER if _covered(plain, Allowed(each, 0.0)) >= WANTED), LATER[-1])
     choices = [Allowed(later, share) for share in EVALUATIONS]
@@ -93,7 +93,7 @@ def fitted(found: Sequence[Cut]) -> Allowed:
 
 
 def _covered(found: Sequence[Cut], allowed: Allowed) -> float:
-    """Of the logs: each counts as one, however many runs or cuts it has."""
+    """The share of covered logs: each counts as one, regardless of its number of runs or cuts."""
     shares = []
     for log in sorted({each.log for each in found}):
         of_log = [each.covered[allowed] for each in found if each.log == log]

@@ -1,4 +1,4 @@
-"""Lines of evaluations, saves and facts in each trainer's form, in our own words, to be put between iterations."""
+"""Lines of evaluations, saves and facts in each trainer's form, in our own words, to put between iterations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """A line after so many iterations; `n` is the number of the last, `t` a clock since the start in ms."""
+    """A line after every so many iterations; `n` is the number of the last one, `t` a clock since the start in ms."""
 
     every: int
     line: str
@@ -27,7 +27,7 @@ _TRAINER = (
     Event(50, "Saving model checkpoint to out/checkpoint-{n}"),
 )  # fmt: skip
 _FAIRSEQ = "[{clock},640][fairseq_cli.train][INFO] - "
-# What stands in real logs beside the steps, and is much of some: progress of an evaluation, warnings, tables, samples.
+# Other lines of real logs, of which some have many: progress of an evaluation, warnings, tables, samples.
 _NOISE = (
     Event(1, "evaluating HellaSwag: {n}/10042"),
     Event(2, "/usr/lib/python3.11/site-packages/torch/utils/data/_utils.py:{n}: UserWarning: a worker is slow"),
@@ -103,7 +103,7 @@ def with_events(name: str, pieces: Iterator[tuple[str, int]]) -> Iterator[tuple[
 
 
 def with_noise(pieces: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """The pieces of a log with lines between them that are none of the trainer's."""
+    """The pieces of a log with lines between them that are not the trainer's."""
     number = 0
     for piece, count in pieces:
         yield piece, count

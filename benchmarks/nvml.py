@@ -1,8 +1,8 @@
-"""A stand-in for NVIDIA's driver that follows a written scenario, and the log of the training that it would have.
+"""A stand-in for NVIDIA's driver that follows a written scenario, and the log of the training in that scenario.
 
-What is modelled: steps that wait for data and then compute, evaluations and saves; a clock that the driver lowers where
-heat or power asks for it; heat that follows power with a delay; figures as NVML gives them: whole percent of its last
-window, milliwatts, KB a second, reasons as bits.
+What is modelled: steps that wait for data and then compute, evaluations and saves; a clock that the driver lowers if
+heat or power requires it; heat that follows power with a delay; figures as NVML reports them: whole percent of its last
+window, milliwatts, KB per second, reasons as bits.
 """
 
 # ruff: noqa: N802, the functions bear NVIDIA's own names
@@ -23,15 +23,15 @@ TRAINING, NEIGHBOUR = 4711, 815
 
 @dataclass(kw_only=True)
 class Plan:
-    """One card; a quiet one unless told otherwise."""
+    """One card; a quiet one by default."""
 
     total_bytes: float = 24 * 2**30
     filled: float = 0.8
     max_mhz: float = 2520.0
     boost: float = 0.97
-    """Of the highest clock, where neither heat nor power is in the way."""
+    """The share of the highest clock, if neither heat nor power limits it."""
     draw_w: float = 300.0
-    """At full work and the highest clock."""
+    """At full load and the highest clock."""
     limit_w: float = 350.0
     ambient_c: float = 30.0
     degrees_per_w: float = 0.13
@@ -39,9 +39,9 @@ class Plan:
     reason: int = SOFT_HEAT
     pcie_kb: float = 120_000.0
     wait: float = 0.02
-    """The share of a step in which the card has nothing to do."""
+    """The share of a step in which the card is idle."""
     far: bool = False
-    """Whether its processors are on another node than the first processor, where the training is."""
+    """Whether its processors are on another node than the first processor, which runs the training."""
     others: Mapping[int, float] = field(default_factory=dict)
     works: bool = True
 
@@ -59,7 +59,7 @@ class _Card:
         self.window.append(work)
         self.reasons = 0 if work else IDLE
         top = plan.boost * plan.max_mhz * self.heat_factor
-        full_w = idle_w + (plan.draw_w - idle_w) * (top / plan.max_mhz) ** 2.4  # power goes with voltage squared, too
+        full_w = idle_w + (plan.draw_w - idle_w) * (top / plan.max_mhz) ** 2.4  # power also rises with voltage squared
         if full_w > plan.limit_w and work:
             top *= ((plan.limit_w - idle_w) / (full_w - idle_w)) ** (1 / 2.4)
             full_w, self.reasons = plan.limit_w, self.reasons | POWER_CAP
@@ -76,7 +76,7 @@ class _Card:
 
 
 class Scene:
-    """A training on some cards: `advance` moves its time, the nvml functions say how the cards are then."""
+    """A training on some cards: `advance` moves its time, the nvml functions report the state of the cards."""
 
     def __init__(
         self, plans: list[Plan], *, seed: int = 0, step_s: float = 1.2, evaluates_every: int = 40,
@@ -170,10 +170,10 @@ class Scene:
         return [SimpleNamespace(pid=pid, usedGpuMemory=int(size)) for pid, size in both.items()]
 
     def nvmlDeviceGetCpuAffinity(self, handle: _Card, words: int, /) -> list[int]:
-        return [0xFFFFFFFF00000000 if handle.plan.far else 0xFFFFFFFF][:words]  # of two nodes with 32 each
+        return [0xFFFFFFFF00000000 if handle.plan.far else 0xFFFFFFFF][:words]  # for two nodes with 32 each
 
     def __getattr__(self, name: str) -> Any:
-        """A function that this driver does not have is an error of its own, as NVML's are."""
+        """A function that this driver lacks raises a separate error, as in NVML."""
         if not name.startswith("nvml"):
             raise AttributeError(name)
 

@@ -1,6 +1,6 @@
 """Which phase each logged iteration was in: stepwatch against the log's own `step` and `saving` lines.
 
-The truth here is read by the few regular expressions below, which know nothing of stepwatch.
+The truth is read by the few regular expressions below, which know nothing of stepwatch.
     python -m benchmarks.phases
 """
 
@@ -19,7 +19,7 @@ from benchmarks.adapter import NoAnswer, corpus_or_exit, explain_json
 
 PHASES = ("step", "eval", "eval+checkpoint", "checkpoint", "first")
 EVALUATIONS = ("eval", "eval+checkpoint")
-VISIBLE = 1.5  # an evaluation counts without its lines when its iteration takes this many normal ones (the issue)
+VISIBLE = 1.5  # without its lines, an evaluation counts if its iteration takes this many normal ones (from the issue)
 
 ITER = re.compile(r"iter (\d+): loss (\S+?)(?: BPC)?,? (?:time )?([\d.]+) ?ms(/iter)?(?:, mfu (-?[\d.]+)%)?")
 STEP = re.compile(r"step (\d+)(?:, tokens [\d,]+)?: train loss|\[eval\] iter (\d+): train")
@@ -28,25 +28,25 @@ SAVE = re.compile(r"saving checkpoint")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One logged iteration and what the lines around it say of it."""
+    """One logged iteration and what the surrounding lines say about it."""
 
     number: int
     time_s: float
-    truth: str  # a phase of PHASES, or "unknown" where the lines do not say
+    truth: str  # a phase of PHASES, or "unknown" if the lines do not say
     line: int
     averaged: bool  # the time is a mean over the log interval (the `ms/iter` dialect)
 
 
 @dataclass(slots=True, kw_only=True)
 class LoggedRun:
-    """One process: its rows, and the evaluations that fell on iterations which were not logged (number, saved)."""
+    """One process: its rows, and the evaluations on iterations that were not logged (number, saved)."""
 
     rows: list[Row] = field(default_factory=list)
     hidden: list[tuple[int, bool]] = field(default_factory=list)
     starts: bool = False  # its first row is the process's first iteration
 
     def normal_s(self) -> float:
-        """The median time of the rows that are plain steps (of all rows where none is)."""
+        """The median time of the rows that are plain steps (of all rows if there are none)."""
         return median([row.time_s for row in self.rows if row.truth == "step"] or [row.time_s for row in self.rows])
 
 
@@ -61,14 +61,14 @@ class CorpusLog:
 
 @dataclass(slots=True)
 class _Pending:
-    """What has been read since the last row: an evaluation's number, and whether a checkpoint was saved."""
+    """What has been read since the previous row: an evaluation's number, and whether a checkpoint was saved."""
 
     step: int | None = None
     saved: bool = False
 
 
 def lines_of(path: Path) -> list[str]:
-    """The log's lines as they are; UTF-16 by its mark, else UTF-8; every line ending."""
+    """The log's lines unchanged; UTF-16 if it has a byte order mark, else UTF-8; any line ending."""
     raw = path.read_bytes()
     encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return re.split(r"\r\n|\n|\r", raw.decode(encoding, errors="replace"))
@@ -83,7 +83,7 @@ def _truth(number: int, first: bool, pending: _Pending) -> str:
 
 
 def parse(lines: Iterable[str]) -> list[LoggedRun]:
-    """The runs in a log. A new one begins where the number goes back, or MFU is -100 % again after it was not."""
+    """The runs in a log. A new one begins when the number goes back, or MFU is -100 % again after it was not."""
     runs: list[LoggedRun] = []
     pending, previous, fresh = _Pending(), -1, False
     for at, line in enumerate(lines):
@@ -101,7 +101,7 @@ def parse(lines: Iterable[str]) -> list[LoggedRun]:
                 runs[-1].hidden.append((pending.step, pending.saved))
             truth = _truth(number, new and runs[-1].starts, pending)
             if new and not runs[-1].starts and found[4]:
-                truth = "unknown"  # a mean over the first interval, start included: the lines do not name it
+                truth = "unknown"  # a mean over the first interval, including the start: the lines do not name it
             time_s = float(found[3]) / 1000
             runs[-1].rows.append(Row(number=number, time_s=time_s, truth=truth, line=at, averaged=bool(found[4])))
             pending, previous, fresh = _Pending(), number, mark
@@ -109,19 +109,19 @@ def parse(lines: Iterable[str]) -> list[LoggedRun]:
 
 
 def _bury(runs: list[LoggedRun], pending: _Pending) -> _Pending:
-    """An evaluation followed by another one, with no row between, fell on an iteration that was not logged."""
+    """An evaluation followed by another one without a row in between was on an iteration that was not logged."""
     if pending.step is not None and runs:
         runs[-1].hidden.append((pending.step, pending.saved))
     return _Pending()
 
 
 def has_lines(lines: Iterable[str]) -> bool:
-    """The log names its evaluations; one that does not cannot be scored by them."""
+    """Whether the log names its evaluations; without these lines it cannot be scored."""
     return any(STEP.search(line) for line in lines)
 
 
 def corpus_logs(place: Path) -> Iterator[CorpusLog]:
-    """Every different log of nanogpt and nanogpt-wallclock, once; three are in both."""
+    """Every distinct log of nanogpt and nanogpt-wallclock, once; three are in both."""
     seen: set[str] = set()
     wallclock = wallclock_names(place)
     paths = sorted((place / "nanogpt").glob("*.log")) + sorted((place / "nanogpt-wallclock").glob("*.log"))
@@ -135,7 +135,7 @@ def corpus_logs(place: Path) -> Iterator[CorpusLog]:
 
 
 def wallclock_names(place: Path) -> list[str]:
-    """The logs of TRUTH.tsv in its order: `run 1` is the first."""
+    """The logs of TRUTH.tsv in order: `run 1` is the first."""
     table = (place / "nanogpt-wallclock" / "TRUTH.tsv").read_text(encoding="utf-8").splitlines()[1:]
     return [Path(line.split("\t")[0]).name for line in table if line.strip()]
 
@@ -172,10 +172,10 @@ class Score:
 
 @dataclass(slots=True, kw_only=True)
 class LogScore:
-    """One log: a score per phase with the lines, one for the visible evaluations without them."""
+    """One log: a score per phase using the lines, and one for the visible evaluations without them."""
 
     ident: str
-    scored: bool  # the log has step lines at all
+    scored: bool  # the log has step lines
     phases: dict[str, Score] = field(default_factory=lambda: {phase: Score() for phase in PHASES})
     blind: Score = field(default_factory=Score)
     confused: Counter[str] = field(default_factory=Counter)
@@ -183,7 +183,7 @@ class LogScore:
 
 
 def _claims(report: dict[str, Any]) -> dict[tuple[int, int], str]:
-    """The claimed phase of each row, by its number and how often that number came before (runs may be split anyhow)."""
+    """The claimed phase of each row, by its number and how often it occurred before: runs may be split anyhow."""
     seen: Counter[int] = Counter()
     claims: dict[tuple[int, int], str] = {}
     for row in (row for run in report["runs"] for row in run["iterations"]):
@@ -201,7 +201,7 @@ def _keyed(runs: list[LoggedRun]) -> Iterator[tuple[tuple[int, int], LoggedRun, 
 
 
 def compare(score: LogScore, runs: list[LoggedRun], claims: dict[tuple[int, int], str]) -> None:
-    """Score the claims against the lines. A claimed stall on a plain step is no error: the lines cannot tell."""
+    """Scores the claims against the lines. A claimed stall on a plain step is no error: the lines cannot tell."""
     left = dict(claims)
     for key, _, row in _keyed(runs):
         claimed = left.pop(key, "missing")
@@ -213,7 +213,7 @@ def compare(score: LogScore, runs: list[LoggedRun], claims: dict[tuple[int, int]
         if row.truth == "unknown" or (claimed == "stall" and row.truth == "step"):
             continue
         _count(score.phases, row.truth, claimed)
-    for claimed in left.values():  # rows that are not there; a torn line read as a plain step harms nobody
+    for claimed in left.values():  # rows that do not exist; a torn line read as a plain step does no harm
         score.confused["extra"] += 1
         if claimed in PHASES and claimed != "step":
             score.phases[claimed].fp += 1
@@ -294,7 +294,7 @@ def measure(place: Path) -> Phases:
 
 
 def shown(value: float | None) -> str:
-    """A share to four places; one that does not exist is a dash."""
+    """A share with four decimals; a missing one is a dash."""
     return "-" if value is None else f"{value:.4f}"
 
 
@@ -304,7 +304,7 @@ def _row(name: str, score: Score, wanted: str) -> str:
 
 
 def table(result: Phases) -> str:
-    """The result as markdown."""
+    """The result as Markdown."""
     out = ["| phase | n | precision | recall | F1 | wanted |", "|---|---|---|---|---|---|"]
     out += [_row(phase, result.total(phase), "F1 ≥ 0.99") for phase in PHASES]
     out.append(_row(f"evaluations ≥ {VISIBLE} x a step, lines deleted", result.blind(), "F1 ≥ 0.97"))
@@ -323,7 +323,7 @@ def table(result: Phases) -> str:
 
 
 def worst(result: Phases, count: int = 12) -> str:
-    """The logs that lost something, the worst first."""
+    """The logs with errors, worst first."""
     lost = []
     for log in result.scored():
         seen = sum(score.fn + score.fp for score in log.phases.values())

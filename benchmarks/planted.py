@@ -36,7 +36,7 @@ SEED, RUNS = 1, 200
 COSTS = ("step_s", "eval_s", "checkpoint_s", "compile_s")
 NAMES = {"step_s": "step", "eval_s": "evaluation", "checkpoint_s": "checkpoint", "compile_s": "compile"}
 NOT_SEPARABLE = "not separable"
-LEAST_S = {"compile_s": 1.0}  # below, a relative error says nothing: eager warm-ups are 0 to 3 s
+LEAST_S = {"compile_s": 1.0}  # below this, a relative error says nothing: eager warm-ups take 0 to 3 s
 
 
 def by_command(text: str, settings: Mapping[str, object]) -> Report:
@@ -62,7 +62,7 @@ ADAPTERS: dict[str, Explain] = {"command": by_command, "in-process": in_process}
 
 
 def explain_json(text: str, settings: Mapping[str, object]) -> Report:
-    """The report of one log; STEPWATCH_ADAPTER=in-process takes the fast road."""
+    """The report of one log; STEPWATCH_ADAPTER=in-process takes the fast way."""
     return ADAPTERS[os.environ.get("STEPWATCH_ADAPTER", "command")](text, settings)
 
 
@@ -78,7 +78,7 @@ def _answer(code: int, out: str, err: str) -> Report:
 
 
 class Unanswered(Exception):
-    """The program refused a log, or broke on it."""
+    """stepwatch refused a log, or failed on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Outcome:
 
     @property
     def comparable(self) -> bool:
-        """Large enough for a relative figure."""
+        """Whether it is large enough for a relative figure."""
         return self.separable and self.truth > 0 and self.truth >= LEAST_S.get(self.cost, 0.0)
 
     @property
@@ -117,7 +117,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """All planted runs put to the program."""
+    """The results of all planted runs."""
 
     runs: int
     seed: int

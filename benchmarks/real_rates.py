@@ -1,8 +1,8 @@
 """How fast real logs are read, each made as long as a long run: MB per second of CPU time, best of three.
 
-Of the longest run in a log what stands before its first iterations is written once. The lines from there to its last
-iteration are repeated with iterations, epochs, dates and clocks that go on, so that it stays one run: a header or a
-restart that is repeated would make thousands of runs, which no log has, and would measure what a run costs.
+For the longest run in a log, what precedes its first iterations is written once. The lines from there to its last
+iteration are repeated with continuing iterations, epochs, dates and clocks, so that it stays one run: a repeated header
+or restart would make thousands of runs, which no log has, and would measure the cost of a run.
     python -m benchmarks.real_rates [--corpus DIR] [format …]
 """
 
@@ -24,16 +24,16 @@ from stepwatch.sources import Source, from_file, kind_of
 
 SIZE = 3_000_000
 REPEATS = 3
-LEAST_ROWS = 4  # of a log that is worth repeating
-WARMING = 6  # rows with which a process starts, and which stand once: nanoGPT's have an MFU of -100 %
+LEAST_ROWS = 4  # for a log that is worth repeating
+WARMING = 6  # first rows of a process, which are written once: nanoGPT's have an MFU of -100 %
 _DATE = re.compile(r"\b(\d{4})([-/])(\d\d)[-/](\d\d)\b")
 _EPOCH = re.compile(r"(?i)(epoch(?:\(\w+\))?\W{0,4}|^Train: |^Test: )(\d+)")
-_STEP = re.compile(r"(step: *|)(\d+)(?=/\d+ (?:val_|train_|loss))")  # also of validations, which are no rows
-_BAR = re.compile(r"/(\d+) \[(\d+(?::\d\d){1,2})<")  # behind the number of a step
+_STEP = re.compile(r"(step: *|)(\d+)(?=/\d+ (?:val_|train_|loss))")  # also for validations, which are not rows
+_BAR = re.compile(r"/(\d+) \[(\d+(?::\d\d){1,2})<")  # after the number of a step
 
 
 class Body:
-    """The lines of a run that are repeated, and how far each round takes their figures on."""
+    """The lines of a run that are repeated, and how much each round adds to their figures."""
 
     def __init__(self, lines: list[str], run: Run) -> None:
         rows = dict(zip(run.iterations.line.tolist(), run.iterations.number.tolist(), strict=True))
@@ -54,7 +54,7 @@ class Body:
         self.elapsed = max((_seconds(found[2]) for found in _BAR.finditer(text)), default=0)
 
     def rounds(self) -> Iterator[str]:
-        """Each repetition as a text, without end."""
+        """Each repetition as a text, endlessly."""
         k = 0
         while True:
             yield "\n".join(map(self._raised, self.lines, self.shapes, self.numbers, [k] * len(self.lines)))

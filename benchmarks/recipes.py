@@ -2,11 +2,11 @@
 
     python -m benchmarks.recipes [--only characters|tokens] [--seeds 1,2,3] [--parts] [--write]
 
-Text and tokens are made of what comes with every Python: the topics of its help, and the sources of its standard
-library. Each run is a process of its own with one thread; the recipes take turns. What counts is the processor time of
-the training steps, without start, evaluation and saving. Results are kept in benchmarks/data/recipes.jsonl, and a run
-that is there is not made again; `--write` only writes the tables of docs/train.md. Seed 1 is the one that the recipe
-was tuned with.
+Text and tokens are made from what comes with every Python: the topics of its help, and the sources of its standard
+library. Each run is a separate process with one thread; the recipes alternate. What counts is the processor time of the
+training steps, without start, evaluation and saving. Results are kept in benchmarks/data/recipes.jsonl, and a run with
+a result is not repeated; `--write` only writes the tables of docs/train.md. Seed 1 is the one that the recipe was tuned
+with.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PAGE = REPOSITORY / "docs/train.md"
 TUNED = 1
 PARTS = ("muon", "rotary", "qk_norm", "relu2", "zero_init", "cap", "untied", "value_embeddings", "warm_down")
 GPT2_TOKENS = 50257
-# GPT-2's way to cut a text into words, without its letters of other scripts.
+# How GPT-2 splits a text into words, without its letters of other scripts.
 _PIECE = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z_]+| ?[0-9]+| ?[^\sA-Za-z_0-9]+|\s+")
-# The trainer as it is, with a CPU clock around each step.
+# The unmodified trainer, with a CPU clock around each step.
 _RUNNER = """
 import json, sys, time
 from stepwatch.trainer import loop
@@ -65,20 +65,20 @@ Flags = Mapping[str, object]
 
 
 class Text(NamedTuple):
-    """One text to learn, with a model of a size that it takes a minute to train."""
+    """A text to learn, with a model of a size that takes a minute to train."""
 
     name: str
     what: str
     flags: Flags
     lengths: tuple[int, ...]
-    """Of runs with recipe=modern; the last one is that of the runs with a part left out."""
+    """The lengths of runs with recipe=modern; the last one is used if a part is left out."""
 
 
 _COMMON: Flags = {
     "device": "cpu", "compile": False, "gradient_accumulation_steps": 1, "block_size": 64, "eval_splits": "val",
     "always_save_checkpoint": False, "learning_rate": 1e-3, "log_interval": 100,
 }  # fmt: skip
-# nanoGPT's own for small models (config/train_shakespeare_char.py); the other has no warm-up and ends at nothing.
+# nanoGPT's own for small models (config/train_shakespeare_char.py); the other has no warm-up and ends at zero.
 _NANOGPT: Flags = {"recipe": "nanogpt", "warmup_iters": 100, "min_lr": 1e-4, "beta2": 0.99}
 _MODERN: Flags = {"recipe": "modern", "warmup_iters": 0, "min_lr": 0.0}
 ITERATIONS = 2000
@@ -116,7 +116,7 @@ def _characters() -> tuple[np.ndarray[Any, Any], list[str]]:
 
 
 def _tokens() -> tuple[np.ndarray[Any, Any], None]:
-    """The most frequent words of the library's sources and, for what is none of them, single bytes."""
+    """The most frequent words of the library's sources, and single bytes for everything else."""
     library = Path(sysconfig.get_paths()["stdlib"])
     files = sorted(path for path in library.rglob("*.py") if not {"site-packages", "test", "tests"} & {*path.parts})
     pieces = [piece for path in files for piece in _PIECE.findall(path.read_text(encoding="utf-8", errors="replace"))]
@@ -196,7 +196,7 @@ def measure(place: Path, run: Wanted) -> dict[str, Any]:
 
 
 def ratios(text: Text, found: Mapping[Wanted, Mapping[str, Any]]) -> dict[int, tuple[Wanted, float]]:
-    """For each seed the shortest run of recipe=modern that reaches nanoGPT's loss, and its time over nanoGPT's."""
+    """For each seed, the shortest run of recipe=modern that reaches nanoGPT's loss, and its time over nanoGPT's."""
     reached = {}
     for run, row in found.items():
         if run == Wanted(text.name, "nanogpt", run.seed, ITERATIONS):
@@ -228,7 +228,7 @@ def tables(found: Mapping[Wanted, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _parts(text: Text, found: Mapping[Wanted, Mapping[str, Any]]) -> Iterator[str]:
-    """What the loss rises by without a part, as a share of what it falls by with all of them."""
+    """How much the loss rises without a part, as a share of how much it falls with all of them."""
     length = text.lengths[-1]
     whole, none = (found.get(Wanted(text.name, recipe, TUNED, length)) for recipe in ("modern", "nanogpt"))
     if whole is None or none is None:

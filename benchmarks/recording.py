@@ -2,8 +2,8 @@
 
     python -m benchmarks.recording [--kills 200] [--only-cost]
 
-The overhead is that of a loop with the recorder against the same loop without it, turn by turn in one run; the rest
-are real loops in processes of their own.
+The overhead is that of a loop with the recorder against the same loop without it, alternating in one run; the rest are
+real loops in separate processes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from stepwatch.units import Interval
 WANTED_ERROR, WANTED_ERROR_S, WANTED_SUM = 0.02, 0.001, 0.01
 KILLS, SEED = 200, 1
 RANKS, SLOW_RANK, SLOWER = 8, 5, 1.6
-_TURNS, _PHASES_A_TURN, _PAIRS = 5000, 20, 300  # short turns: few of them are interrupted by what else runs here
+_TURNS, _PHASES_A_TURN, _PAIRS = 5000, 20, 300  # short turns, so that few of them are interrupted by other programs
 QUICK = (
     "What a phase adds is measured in 5,000 short turns: the quickest tenth of them, in which the machine did least "
     "else, with the median in brackets. An empty loop beside it varies by a factor of 1.6, too."
@@ -53,10 +53,10 @@ _STEP_S = 0.010
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """Microseconds a phase, over many short turns."""
+    """Microseconds per phase, over many short turns."""
 
     quick_us: float
-    """Of the quickest tenth: those in which the machine did least else."""
+    """Of the quickest tenth: the turns in which the machine did least else."""
     median_us: float
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """Of a real training step: how long it takes, and what the recorder takes before and behind it."""
+    """Of a real training step: how long it takes, and what the recorder takes before and after it."""
 
     step_ms: float
     step_us: float
@@ -108,9 +108,9 @@ def overhead() -> Overhead:
 
 
 def _added(turns: dict[Callable[[], None], int]) -> list[Added]:
-    """One after the other, each right beside an empty turn: what else the machine does hits all of them.
+    """Measures each turn next to an empty one, so that other load on the machine affects all of them.
 
-    A turn makes so many phases each time.
+    `turns` has the number of phases in each turn.
     """
     added: list[list[float]] = [[] for _ in turns]
     for _ in range(_TURNS):
@@ -146,7 +146,7 @@ def _data_and_steps(recorder: Recorder) -> None:
 
 
 def _all_five(recorder: Recorder) -> None:
-    """Three of them are lines, and one has a note."""
+    """Three of the five are lines, and one has a note."""
     for _ in range(_PHASES_A_TURN):
         with recorder.data():
             pass
@@ -166,9 +166,9 @@ def _writes(descriptor: int) -> None:
 
 
 def _shares_of_a_step(*turns: Callable[[], None]) -> list[float]:
-    """What each turn takes beyond the same work alone, of about 10 ms: each beside such work, which is first or last.
+    """What each turn takes beyond the same work alone, about 10 ms: measured in pairs, with either one first.
 
-    After 10 ms of other work nothing of the recorder is in the processor's caches: that is what a step costs in truth.
+    After 10 ms of other work nothing of the recorder is in the processor's caches: that is its real cost in a step.
     """
     ratios: list[list[float]] = [[] for _ in turns]
     for number in range(_PAIRS):
@@ -198,7 +198,7 @@ def _written_step(descriptor: int) -> None:
 
 
 def _work() -> None:
-    """10 ms outside of the interpreter, as a training step is. It leaves cold caches, as a step does."""
+    """10 ms outside of the interpreter, like a training step. It also leaves cold caches, like a step."""
     hashlib.sha256(_work_of_a_step()).digest()
 
 
@@ -210,10 +210,10 @@ def _work_of_a_step() -> memoryview:
 
 
 def _training(recorder: Recorder) -> Training | None:
-    """A GPT that takes about 10 ms a step, on one thread; None without torch.
+    """A GPT that takes about 10 ms per step, on one thread; None without torch.
 
-    Its steps differ by more than the recorder takes, so that this is timed itself: from the step before to the work,
-    and from the work to the step behind it.
+    Its steps vary by more than the recorder takes, so the recorder itself is timed: from the previous step to the work,
+    and from the work to the next step.
     """
     train = _gpt()
     if train is None:
@@ -269,7 +269,7 @@ def _gpt() -> Callable[[], object] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """Of each kind the largest error against what the loop itself timed, in seconds and as a share; the sum."""
+    """For each kind, the largest error against what the loop itself timed, in seconds and as a share; and the sum."""
 
     worst: dict[str, tuple[float, float]]
     sum_error: float
@@ -281,7 +281,7 @@ class Planted:
 
 
 def planted() -> Planted:
-    """A real loop that sleeps. Its own clock around each sleep is the truth: a sleep may last longer than asked."""
+    """A real loop that sleeps. Its own clock around each sleep is the truth: a sleep may take longer than requested."""
     truth: dict[str, float] = {}
 
     def pause(kind: str, seconds: float) -> None:
@@ -332,7 +332,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 # --- kills ------------------------------------------------------------------------------------------------------
 
-# The child tells through a pipe, before each step and after it, how far it is: what the file must hold.
+# Before and after each step the child reports its progress through a pipe: the file must contain as much.
 _CHILD = """
 import os, sys
 from stepwatch.recorder import Recorder
@@ -371,7 +371,7 @@ def kills(count: int = KILLS, seed: int = SEED) -> Kills:
 
 
 def _killed(path: Path, after_s: float) -> int:
-    """How many steps the child had told of when it was killed; it was killed once it had begun."""
+    """How many steps the child had reported when it was killed; it was killed after it had begun."""
     with subprocess.Popen([sys.executable, "-c", _CHILD, str(path)], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         told = len(child.stdout.read(1))
@@ -384,7 +384,7 @@ def _killed(path: Path, after_s: float) -> int:
 
 
 def full_disk() -> dict[str, int] | None:
-    """A real small disk, filled to the brim by the record itself; None where it cannot be mounted."""
+    """A small real disk, completely filled by the record itself; None if it cannot be mounted."""
     with tempfile.TemporaryDirectory() as folder:
         if subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS_BYTES}", "tmpfs", folder], capture_output=True, check=False
@@ -439,7 +439,7 @@ def _rank(path: str, rank: int, ranks: int, factor: float, steps: int, meeting: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowRank:
-    """Whom the analysis names, by how much, and the truth: sleeps last longer than asked on a busy machine."""
+    """Which rank the analysis names, by how much, and the truth: sleeps take longer than asked on a busy machine."""
 
     named: int | None
     skew: Interval | None

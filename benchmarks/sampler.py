@@ -2,10 +2,10 @@
 
     python -m benchmarks.sampler [--seconds 60] [--pairs 100]
 
-The sampler runs as the recorder starts it, once a second, beside a training with some workers. Then a training that
-keeps every processor busy does the same piece of work again and again; beside every other piece the sampler is stopped
-by a signal, in the order with, without, without, with. What is compared is wall time. Other programs must be quiet
-meanwhile: how much of the processors they used is said. With 100 pairs it takes about five minutes.
+The sampler runs as the recorder starts it, once a second, next to a training with some workers. Then a training that
+keeps every processor busy repeats the same piece of work; during every other piece the sampler is stopped by a signal,
+in the order with, without, without, with. Wall times are compared. Other programs must be quiet during this; the report
+states how much of the processors they used. With 100 pairs it takes about five minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def sampler(path: Path, pid: int) -> subprocess.Popen[bytes]:
 
 
 def cost(seconds: float, place: Path) -> tuple[float, float]:
-    """The share of one processor, without the start, and the memory at its highest, in MB."""
+    """The share of one processor, without the start-up, and the peak memory in MB."""
     with subprocess.Popen([sys.executable, "-c", WORKERS], start_new_session=True) as training:
         with sampler(place / "samples.csv", training.pid) as process:
             time.sleep(5.0)  # its start
@@ -55,7 +55,7 @@ def piece(turns: int) -> None:
 
 
 def others_s() -> float:
-    """Processor time of all other programs: of the whole machine, without ours that are running."""
+    """Processor time of all other programs: the whole machine's, without that of our running processes."""
     times = psutil.cpu_times()
     family = (psutil.Process(), *psutil.Process().children(recursive=True))
     own = sum(sum(process.cpu_times()[:2]) for process in family)
@@ -63,7 +63,7 @@ def others_s() -> float:
 
 
 def added(pairs: int, place: Path) -> tuple[float, float, float, float]:
-    """What the work takes longer beside a sampler, median over pairs and its 90 % interval; the share of others."""
+    """How much longer work takes next to a sampler, median over pairs and its 90 % interval; the share of others."""
     count = os.cpu_count() or 1
     with multiprocessing.Pool(count) as training, sampler(place / "beside.csv", os.getpid()) as beside:
 

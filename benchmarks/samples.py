@@ -1,7 +1,8 @@
 """How stepwatch did on logs of repositories that were never looked at before: `python -m benchmarks.samples`.
 
-Each sample was chosen, and its truths were written by scripts that share nothing with stepwatch, before any answer was
-seen; then it was asked once. The counts are in data/samples.tsv: such logs belong to others, and are new only once.
+Before any answer was seen, each sample was chosen, and its truths were written by scripts that share nothing with
+stepwatch; then stepwatch was asked once. The counts are in data/samples.tsv: these logs belong to others, and are new
+only once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from pathlib import Path
 
 COUNTS = Path(__file__).parent / "data" / "samples.tsv"
-_Z = 1.6449  # 90 % of a normal distribution lie within so many deviations
+_Z = 1.6449  # 90 % of a normal distribution are within this many deviations
 
 
 def interval(right: int, of: int) -> tuple[float, float]:

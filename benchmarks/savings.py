@@ -2,19 +2,19 @@
 
     python -m benchmarks.savings [--runs 200] [--seed 1]
 
-Each random run (tests/builders.py) is written as a log and put to stepwatch. For every advice on evaluations or
+Each random run (tests/builders.py) is written as a log and given to stepwatch. For every advice on evaluations or
 checkpoints the same run is played again with the change, from the same seed, and the true difference is compared with
 the interval that was promised.
 
 Advice on compilation is judged on as many further runs, in which card, model and step go together. Two things are
-planted there that the program is not told:
+planted there that the program does not know:
 
 - The gain of the compiler, log-uniform in the range of the published factors; for tiny models in theirs.
-- How wrong the estimator is about this run: the compiled step is the estimated one times one of the errors that it made
-  on published runs of cards held out of its fit (data/held_out.tsv), tails and all. The eager step is the compiled one
-  times the gain.
+- The error of the estimator for this run: the compiled step is the estimated one times one of the errors that it made
+  on published runs of cards held out of its fit (data/held_out.tsv), including the tails. The eager step is the
+  compiled one times the gain.
 
-A third of these runs is as it falls out, a third is made eager, and a third short: compiled, 50 to 1,000 iterations, 30
+A third of these runs is used as drawn, a third is made eager, and a third short: compiled, 50 to 1,000 iterations, 30
 to 300 seconds of compilation.
 """
 
@@ -44,7 +44,7 @@ RUNS, SEED = 200, 1
 HELD_OUT_RUNS, HELD_OUT_SEED = 1200, 303
 COMPILATION = ("compile", "no_compile")
 WANTED_COVERAGE, WANTED_ERROR = 0.85, 0.10
-# What was seen before, so that nobody takes the table for a first look.
+# The results that were seen before, so that nobody takes the table for a first look.
 LOOKS = (
     "This was the second look at runs that nothing was set by. The first, 400 runs of seed 202, gave `compile` 41 "
     "times with 88 % inside and a median error of 11.5 %, and `save_apart` 5 times with 80 % and 11.3 %. Nothing was "
@@ -122,7 +122,7 @@ def _eager(truth: Truth, rng: np.random.Generator) -> Truth:
 
 
 def _short(truth: Truth, rng: np.random.Generator) -> Truth:
-    """Over before its compilation may have paid back."""
+    """A run that ends before its compilation may have paid off."""
     iterations, every = round(_log_uniform(SHORT_ITERATIONS, rng)), int(rng.choice((1, 10)))
     return replace(
         truth, compiled=True, compile_s=_log_uniform(SHORT_COMPILE_S, rng), first_iter=0, kept=1.0,
@@ -131,7 +131,7 @@ def _short(truth: Truth, rng: np.random.Generator) -> Truth:
 
 
 def _estimated_s(truth: Truth) -> float:
-    """The compiled step of the run on the card, as stepwatch would have it."""
+    """The compiled step of the run on the card, as estimated by stepwatch."""
     shape = truth.shape
     workload = Workload(
         n_layer=shape.n_layer, n_head=shape.n_head, n_embd=shape.n_embd, vocab_size=shape.vocab_size,
@@ -144,14 +144,14 @@ def _estimated_s(truth: Truth) -> float:
 
 @cache
 def _wrong() -> tuple[float, ...]:
-    """Measured over estimated step, of each published run on one card with its card held out of the fit."""
+    """Measured over estimated step of each published run on one card, with its card held out of the fit."""
     with HELD_OUT.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t")
         return tuple(float(row["measured_over_estimated"]) for row in rows if row["group"] == SINGLE)
 
 
 def _outcome(analysis: Analysis, advice: Advice, record: Record, other: Record) -> Outcome:
-    """Over the whole run where its length is known to the program, else over what it saw."""
+    """Over the whole run if the program knows its length, else over what it saw."""
     last = max(int(number) for number in re.findall(r"(?:iter|step) (\d+):", record.text))
     rows = slice(None) if analysis.forecast.max_iters is not None else record.number <= last
     truth_s = float(record.time_s[rows].sum() - other.time_s[rows].sum())
@@ -160,7 +160,7 @@ def _outcome(analysis: Analysis, advice: Advice, record: Record, other: Record) 
 
 
 def _played(record: Record, advice: Advice, gain: float, copying: float) -> Record | None:
-    """The same run with the change, all else as it fell out; None for a rule that there is no planted truth for."""
+    """The same run with the change, all else unchanged; None for a rule without a planted truth."""
     new = advice.new_settings
     match advice.rule:
         case "evaluate_less":
@@ -193,13 +193,13 @@ def _saving_at(record: Record, kept: Bools) -> Record:
 
 
 def _computing(record: Record, factor: float, start_s: float) -> Record:
-    """Step and forward pass together faster or slower, and another start."""
+    """The run with step and forward pass faster or slower by the same factor, and another start."""
     start = np.where(record.number == record.truth.first_iter, start_s, 0.0)
     return replace(record, step_s=record.step_s * factor, eval_s=record.eval_s * factor, compile_s=start)
 
 
 def both_tables() -> str:
-    """The constants of the rules were set with the first runs in view; the others were looked at afterwards only."""
+    """The constants of the rules were set with the first runs in view; the others were only looked at afterwards."""
     return (
         f"{RUNS} runs stand for as many of each kind: drawn freely, for evaluations and checkpoints, and with a step "
         "that goes with the card and the model, for compilation.\n\n"

@@ -1,5 +1,5 @@
-"""How the page bears many users: 50 logs of 5 MB at once, one paste against the same answer in this process, and what
-a browser on a slow connection waits for.
+"""How the page handles many users: 50 logs of 5 MB at once, one paste against the same answer in this process, and how
+long a browser on a slow connection waits.
 
 The logs of the parallel posts have planted step times, so that a mix-up shows.
     python -m benchmarks.serving
@@ -34,7 +34,7 @@ BITS_PER_S, LATENCY_MS = 1.6e6, 150  # “slow 4G”, as Lighthouse emulates it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """What came of many posts at once; memory is that of the server and its workers together."""
+    """The result of many posts at once; memory is that of the server and its workers together."""
 
     answered: int
     right: int
@@ -57,13 +57,13 @@ class Paste:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstUse:
-    """Of a browser that was never here, on a slow connection."""
+    """For a browser on its first visit, on a slow connection."""
 
     usable_s: float
     """Until the button can be pressed."""
     usable_bytes: int
     answered_bytes: int
-    """With the answer to the example, without the engine of the charts."""
+    """Including the answer to the example, without the engine of the charts."""
     engine_bytes: int
 
 
@@ -105,7 +105,7 @@ def planted_log(step_ms: float) -> bytes:
 
 
 def memory_bytes(server_id: int) -> int:
-    """What the server and its workers hold of the memory, shared pages divided (Linux)."""
+    """The memory of the server and its workers, with shared pages divided (Linux)."""
     family = {server_id}
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -125,7 +125,7 @@ def memory_bytes(server_id: int) -> int:
 
 
 def parallel() -> Parallel | None:
-    """None where the system does not tell the memory of a process."""
+    """None if the system does not report the memory of a process."""
     if not os.path.exists("/proc/self/smaps_rollup"):
         return None
     with server() as (address, server_id), ThreadPoolExecutor(POSTS) as pool:
@@ -161,7 +161,7 @@ def _watch(server_id: int, peaks: list[int], done: Event) -> None:
 
 
 def pastes() -> dict[str, Paste]:
-    """In turn, so that a busy machine slows both: the post over HTTP, and the same answer in this process."""
+    """Alternates, so that a busy machine slows both: the post over HTTP, and the same answer in this process."""
     from stepwatch.web.replies import reply_to
     from stepwatch.web.wire import Asked
 
@@ -169,7 +169,7 @@ def pastes() -> dict[str, Paste]:
         log = write_small(Path(directory) / "small.log").read_bytes()
     out = {}
     with server() as (address, _):
-        urllib.request.urlopen(address + "/").read()  # the engine is ready, and so are the workers
+        urllib.request.urlopen(address + "/").read()  # now the engine and the workers are ready
         for form in ("json", "page"):
             asked_of_worker = Asked("explain", "text/plain", [["format", form]], log, len(log), "en")
             asked = f"{address}/api/explain?format={form}"
@@ -193,14 +193,14 @@ def pastes() -> dict[str, Paste]:
 
 
 def first_use() -> FirstUse | None:
-    """None where there is no browser."""
+    """None if there is no browser."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         return None
     from playwright.sync_api import sync_playwright
 
     with server() as (address, _), sync_playwright() as play:
-        for place in ("/", "/page/engine.js"):  # the server is ready
+        for place in ("/", "/page/engine.js"):  # until the server is ready
             urllib.request.urlopen(address + place).read()
         page = play.chromium.launch(executable_path=browser, args=["--no-sandbox"]).new_page()
         network = page.context.new_cdp_session(page)
@@ -237,7 +237,7 @@ def measure() -> Served:
 
 
 def table(result: Served) -> str:
-    """The result as markdown."""
+    """The result as Markdown."""
     p = result.parallel
     out = [
         f"| {POSTS} posts of {POST_BYTES / 1e6:.0f} MB at once | measured | wanted |",

@@ -2,9 +2,9 @@
 
     python -m benchmarks.site [--runs 3] [--site FOLDER]
 
-Builds the site (or takes a folder that `make site` has made), serves it compressed as static hosts do, and drives
-Debian's Chromium at the widths of a desktop and a phone. Processor time is that of the browser's processes: where a
-machine does other things too, it says more than the clock. `chrt --rr 1` (as root) keeps these away from the clock.
+Builds the site (or uses a folder made by `make site`), serves it compressed as static hosts do, and drives Debian's
+Chromium at the widths of a desktop and a phone. Processor time is that of the browser's processes: on a machine with
+other load it says more than the clock. `chrt --rr 1` (as root) keeps other programs from affecting the clock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tools.site import build
 WIDTHS = {"desktop": (1366, 800), "phone": (390, 844)}
 PATIENCE_MS = 300_000
 BUILT = formatdate(usegmt=True)
-# Lines of nanoGPT up to so many bytes, dropped on the page; meanwhile a timer notes the longest time without a turn.
+# Lines of nanoGPT up to this many bytes, dropped on the page, while a timer notes the longest time without a turn.
 DROP = """
 (bytes) => {
   let number = 0;
@@ -52,7 +52,7 @@ DROP = """
 
 
 class Host(ThreadingHTTPServer):
-    """A static host below a subfolder: every file compressed once, sent again only if it changed, and counted."""
+    """A static host below a subfolder: each file is compressed once, sent again only if it changed, and counted."""
 
     def __init__(self, site: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -115,7 +115,7 @@ class Watch:
 
 @contextmanager
 def visiting(browser: Browser, width: str, requests: list[str]) -> Iterator[tuple[BrowserContext, Page]]:
-    """A visitor who has never been here: nothing is kept."""
+    """A visitor on a first visit: nothing is cached."""
     wide, high = WIDTHS[width]
     with browser.new_context(
         locale="en-GB", viewport={"width": wide, "height": high}, is_mobile=width == "phone", has_touch=width == "phone"

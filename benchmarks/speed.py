@@ -1,7 +1,7 @@
 """How fast stepwatch answers: against an empty Python, and against `rg -c` over the same lines.
 
-Seconds are CPU time, and each pair is timed turn by turn, so that a busy machine slows both; only ratios
-are claimed.
+Seconds are CPU time, and the two of each pair are timed alternately, so that a busy machine slows both; only ratios are
+claimed.
     python -m benchmarks.speed
 """
 
@@ -22,13 +22,13 @@ from benchmarks.adapter import command, environment
 
 SMALL_LINES = 5_000
 LARGE_ITERATIONS = 2_000_000
-GROWTH = (500_000, 1_000_000, 2_000_000, 8_000_000)  # of the last one the text is not held, and columns are narrow
+GROWTH = (500_000, 1_000_000, 2_000_000, 8_000_000)  # for the last one the text is not kept, and columns are narrow
 PATTERN = (
     r"^(iter [0-9]+: loss [0-9.]+, time [0-9.]+ms, mfu -?[0-9.]+%"
     r"|step [0-9]+: train loss [0-9.]+, val loss [0-9.]+|saving checkpoint to .*)$"
 )
 HEADER = "tokens per iteration will be: 16,384\nnumber of parameters: 10.65M\nusing fused AdamW: True\n"
-# A small process of its own starts the child: ru_maxrss of a child begins at the size of its parent (Linux, vfork).
+# A small separate process starts the child: a child's ru_maxrss begins at the size of its parent (Linux, vfork).
 LAUNCHER = """
 import json, os, sys
 child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ,
@@ -60,7 +60,7 @@ class Against:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """One size of the growing log."""
+    """The result for one size of the growing log."""
 
     iterations: int
     size_bytes: int
@@ -69,7 +69,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """All that is measured; what could not be is None."""
+    """Everything that is measured; None for what could not be."""
 
     small: Against
     large: Against | None
@@ -82,7 +82,7 @@ class Speed:
 
 
 def run(args: Sequence[str]) -> Cost:
-    """Run a command to its end; its processor time and its peak memory. A command that fails is not timed."""
+    """Runs a command to its end and returns its processor time and peak memory. A command that fails is not timed."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", LAUNCHER, *args], capture_output=True, text=True, env=environment(), check=True
     )
@@ -94,7 +94,7 @@ def run(args: Sequence[str]) -> Cost:
 
 
 def against(ours: Sequence[str], theirs: Sequence[str], repeats: int) -> Against:
-    """Time both in turn after one warm-up; the median of the ratios."""
+    """Times both alternately after one warm-up; returns the median of the ratios."""
     run(ours), run(theirs)
     pairs = [(run(ours), run(theirs)) for _ in range(repeats)]
     return Against(
@@ -122,7 +122,7 @@ def _block(start: int, count: int, every: int) -> list[str]:
 
 
 def write_log(path: Path, iterations: int, every: int = 1000) -> Path:
-    """A log of so many iterations, written block by block."""
+    """A log of this many iterations, written block by block."""
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write(HEADER)
         for start in range(0, iterations, 50_000):
@@ -144,7 +144,7 @@ def small(directory: Path, repeats: int = 15) -> Against:
 
 
 def large(directory: Path, repeats: int = 3) -> Against | None:
-    """Two million iterations against `rg -c`; None, and loudly, where there is no rg."""
+    """Two million iterations against `rg -c`; None, with a message, if rg is missing."""
     rg = shutil.which("rg")
     if rg is None:
         needed = "rg is not installed; on Debian: apt-get install ripgrep"
@@ -190,7 +190,7 @@ def _row(name: str, result: Against | None, wanted: str) -> str:
 
 
 def table(result: Speed) -> str:
-    """The result as markdown."""
+    """The result as Markdown."""
     out = [
         "Seconds of CPU time.",
         "",

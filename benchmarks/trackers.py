@@ -1,11 +1,11 @@
 """Rows of W&B's own file against wandb's own reader, and the parts of reinforcement learning against the printed step.
 
-    python -m benchmarks.trackers                      # rl logs of the corpus; W&B where wandb is installed
+    python -m benchmarks.trackers                      # rl logs of the corpus; W&B if wandb is installed
     python -m benchmarks.trackers --corpus DIR --rows 3000
 
-wandb is no dependency of the project: install it into an environment of its own. An offline run is written by wandb and
-read by stepwatch; all values of all rows are compared with what was logged, and with those that wandb's own `DataStore`
-reads, which versions from 0.22 on do not have any more.
+wandb is not a dependency of the project: install it into a separate environment. An offline run is written by wandb and
+read by stepwatch; all values of all rows are compared with what was logged, and with what wandb's own `DataStore`
+reads, which versions from 0.22 on no longer have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TIMING = re.compile(rb"timing_s/(\w+):(?:np\.\w+\()?([-+\d.eE]+)")
 
 
 def written_by_wandb(folder: str, rows: int) -> tuple[Path, list[dict[str, Any]]]:
-    """An offline run with numbers of all kinds, long rows that go over blocks, and rows of different keys."""
+    """An offline run with numbers of all kinds, long rows that span blocks, and rows with different keys."""
     os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": folder, "WANDB_SILENT": "true"}
     import wandb
 
@@ -42,7 +42,7 @@ def written_by_wandb(folder: str, rows: int) -> tuple[Path, list[dict[str, Any]]
     run.finish()
     (file,) = Path(folder).rglob("*.wandb")
     size = -1
-    while file.stat().st_size != size:  # its service may write for a moment behind the end
+    while file.stat().st_size != size:  # its service may write for a moment after the end
         size = file.stat().st_size
         time.sleep(3)
     return file, logged
@@ -80,7 +80,7 @@ def compare_wandb(rows: int) -> None:
 
 
 def compare_parts(corpus: Path) -> None:
-    """By a pattern of its own: what verl prints of a step, and what stepwatch takes for its parts."""
+    """Compares what verl prints for a step, found by a separate pattern, with what stepwatch takes for its parts."""
     from stepwatch.errors import StepwatchError
     from stepwatch.readers import read
     from stepwatch.sources import from_file

@@ -1,4 +1,4 @@
-"""The trainer beside the real nanoGPT, on the CPU: the same losses, no longer, no spikes, files that go either way.
+"""The trainer next to the real nanoGPT, on the CPU: the same losses, no longer, no spikes, files exchangeable.
 
     python -m benchmarks.trainer --nanogpt DIR [--rounds 5] [--only losses|speed|checkpoints|ranks|…]
     python -m benchmarks.trainer --nanogpt DIR --only speed --shape accumulation [--rounds 1] [--iterations 20]
@@ -6,8 +6,8 @@
     python -m benchmarks.trainer --nanogpt DIR --only recomputing [--rounds 3] --write     into docs/train.md
 
 DIR is a checkout of nanoGPT, which is not part of this repository. Both are run as processes with the same flags on the
-same data and number of threads (one processor is left free), in turn, so that what else the machine does falls on both.
-Times are CPU time, as medians over the rounds: they hold on a machine that does other work, too.
+same data and number of threads (one processor is left free), alternately, so that other load affects both. Times are
+CPU time, as medians over the rounds: they also hold on a machine that does other work.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ROUNDS = 5
 WANTED_LOSS, WANTED_TIME, WANTED_MEDIAN, WANTED_MEMORY, WANTED_SLOWEST, WANTED_WAIT = 1e-4, 1.0, 0.9, 1.1, 1.3, 0.1
 WANTED_COVERED = 0.99
 WANTED_CHUNKED_PEAK, WANTED_CHUNKED_TIME = 0.7, 1.05
-# Of both. Threads that wait for each other on a processor that has other work take many times as long, by chance.
+# For both. Threads that wait for each other on a busy processor take many times as long, by chance.
 THREADS = max(1, (os.cpu_count() or 2) - 1)
-# nanoGPT's train.py as it is, with a clock around torch.save.
+# nanoGPT's unmodified train.py, with a clock around torch.save.
 _NANOGPT = """
 import runpy, sys, time, torch
 sys.argv[0] = "train.py"; sys.path.insert(0, ".")
@@ -111,11 +111,11 @@ FEW_ITERATIONS, MORE_ITERATIONS = 2, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What one process left behind."""
+    """The results of one process."""
 
     wall_s: float
     cpu_s: float
-    """CPU time: what a machine with other work on it blurs least."""
+    """CPU time, which other load on a machine affects least."""
     peak_bytes: float
     log: str
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -164,14 +164,14 @@ def _read(ran: Ran, waits: re.Pattern[str]) -> Ran:
 
 
 def apart(one: Ran, other: Ran) -> float:
-    """The largest difference of two logs; both print four digits, so that half of the last is rounding."""
+    """The largest difference between two logs; both print four digits, so that half of the last one is rounding."""
     if one.losses.keys() != other.losses.keys() or not one.losses:
         sys.exit(f"the logs have different lines: {set(one.losses) ^ set(other.losses)}")
     return max(abs(one.losses[name] - other.losses[name]) for name in one.losses)
 
 
 def make_data(checkout: Path, place: Path) -> None:
-    """Sentences at random, by characters with meta.pkl and by words without, for both to find under data/."""
+    """Random sentences, by characters with meta.pkl and by words without, where both programs find them under data/."""
     chance = random.Random(1)
     words = [
         "".join(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(chance.randint(2, 9))) for _ in range(900)
@@ -220,7 +220,7 @@ def speed(checkout: Path, place: Path, rounds: int, shape: str = "", iterations:
             continue
         flags = {**flags, "max_iters": iterations or flags["max_iters"]}
         pairs, alone = [], []
-        # Short steps show whatever else the machine does, and cost the least.
+        # Short steps are affected most by other load, and cost the least.
         for _ in range(3 * rounds if name.startswith("short") else rounds):
             pairs.append((nanogpt(checkout, flags, place / "theirs"), ours(place, flags, place / "own")))
             alone.append(_spike_of_machine(pairs[-1][1]))
@@ -245,7 +245,7 @@ def speed(checkout: Path, place: Path, rounds: int, shape: str = "", iterations:
 
 
 def _covered(path: Path) -> float:
-    """From the first phase of the last run in the record to its end."""
+    """The covered share of the time from the first phase of the last run in the record to its end."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     begin = max(place for place, line in enumerate(lines) if "stepwatch" in line)
     phases = [line for line in lines[begin:] if "s" in line]
@@ -254,7 +254,7 @@ def _covered(path: Path) -> float:
 
 
 def _waiting(pairs: Sequence[tuple[Ran, Ran]], size: int) -> Iterator[Row]:
-    """By the medians over all saves, where both have saved."""
+    """Compares the medians over all saves, if both have saved."""
     if not all(ran.waits_s for pair in pairs for ran in pair):
         return
     theirs, own = (statistics.median(wait for ran in runs for wait in ran.waits_s) for runs in zip(*pairs, strict=True))
@@ -265,12 +265,12 @@ def _waiting(pairs: Sequence[tuple[Ran, Ran]], size: int) -> Iterator[Row]:
 
 
 def _spike(ran: Ran) -> float:
-    """The first iteration of a process starts threads and fills caches, in both."""
+    """Leaves out the first iteration of a process, which starts threads and fills caches, in both."""
     return max(ran.times_s[1:]) / statistics.median(ran.times_s[1:])
 
 
 def _spike_of_machine(ran: Ran) -> float:
-    """Of a loop that only counts, in as many turns of the same length: what others on the machine do to short steps."""
+    """The spike of a loop that only counts, in as many turns of the same length: the effect of other programs."""
 
     def turn(count: int) -> float:
         began = time.perf_counter()
@@ -284,7 +284,7 @@ def _spike_of_machine(ran: Ran) -> float:
 
 
 def checkpoints(checkout: Path, place: Path) -> Iterator[Row]:
-    """Each goes on from the other's file. From its own, nanoGPT draws its first batches again, and we do not."""
+    """Each resumes from the other's file. From its own file nanoGPT draws its first batches again, we do not."""
     first = {**PARITY["no dropout"], "max_iters": 20, "eval_interval": 20}
     then = {**first, "init_from": "resume", "max_iters": 30}
     theirs, own = place / "from nanogpt", place / "from ours"
@@ -306,7 +306,7 @@ def checkpoints(checkout: Path, place: Path) -> Iterator[Row]:
 
 
 def chunked_loss(place: Path, rounds: int) -> Iterator[Row]:
-    """The same training with all logits at once and without, in turn; the median of the rounds."""
+    """The same training with all logits at once and without, alternately; the median of the rounds."""
     pairs = [
         [ours(place, {**LARGE_VOCABULARY, "chunked_loss": chunked}, place / "loss") for chunked in (False, True)]
         for _ in range(rounds)
@@ -323,7 +323,7 @@ def chunked_loss(place: Path, rounds: int) -> Iterator[Row]:
 
 
 def recomputing(place: Path, rounds: int) -> Iterator[Row]:
-    """The same training with activations kept and computed again, in turn; of an iteration, without the start."""
+    """The same training with activations kept and recomputed, alternately; per iteration, without the start-up."""
     pairs = [[_of_iteration(place, setting) for setting in (False, True)] for _ in range(rounds)]
     kept, again = zip(*pairs, strict=True)
     tokens = f"{MANY_ACTIVATIONS['batch_size']} × {MANY_ACTIVATIONS['block_size']}"
@@ -341,7 +341,7 @@ def recomputing(place: Path, rounds: int) -> Iterator[Row]:
 
 
 def _expected_bytes(place: Path, recomputed: bool) -> float:
-    """Of the memory of a card: that of a CPU is not estimated."""
+    """The memory of a card: that of a CPU is not estimated."""
     names = ("n_layer", "n_head", "n_embd", "block_size", "batch_size", "gradient_accumulation_steps")
     flags = {name: MANY_ACTIVATIONS[name] for name in names} | {"dtype": "float32", "compile": False, "vocab_size": 27}
     settings = [f"--{name}={value}" for name, value in {**flags, "activation_checkpointing": recomputed}.items()]
@@ -350,7 +350,7 @@ def _expected_bytes(place: Path, recomputed: bool) -> float:
 
 
 def _of_iteration(place: Path, recomputed: bool) -> tuple[float, float]:
-    """Processor time and peak memory."""
+    """Processor time and peak memory per iteration."""
     flags = {**MANY_ACTIVATIONS, "activation_checkpointing": recomputed}
     lengths = FEW_ITERATIONS, MORE_ITERATIONS
     few, more = (ours(place, {**flags, "max_iters": last}, place / "kept") for last in lengths)
@@ -391,7 +391,7 @@ def measure(
 
 
 def section(checkout: Path, rounds: int = ROUNDS) -> str:
-    """Of docs/performance.md."""
+    """The section of docs/performance.md."""
     threads = "one thread" if THREADS == 1 else f"{THREADS} threads"
     how = (
         f"Both in turn with {threads}, {rounds} rounds, of short steps three times as many: medians, and of the "

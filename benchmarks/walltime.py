@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks.adapter import NoAnswer, corpus_or_exit, explain_json
 from benchmarks.phases import LoggedRun, lines_of, parse
 
-SECOND_RUN_ONLY = "head8_dp4"  # this file holds two runs; its truth is the second's (README of the corpus)
-SPIKE = 1.5  # plain arithmetic takes a time above this many medians for a spike
+SECOND_RUN_ONLY = "head8_dp4"  # this file contains two runs; its truth is the second's (README of the corpus)
+SPIKE = 1.5  # plain arithmetic treats a time above this many medians as a spike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The time that was claimed for one run, with its interval, and the truth."""
+    """The claimed time of one run, with its interval, and the truth."""
 
     ident: str
     truth_s: float
@@ -54,7 +54,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallTime(Claim):
-    """Of a whole run, beside plain arithmetic."""
+    """The result for a whole run, next to plain arithmetic."""
 
     plain_s: float
     published_plain_s: float
@@ -90,7 +90,7 @@ def plain(run: LoggedRun) -> float:
 
 
 def _claim(truth: Truth, report: dict[str, Any]) -> tuple[float, float, float]:
-    """wall_s and its interval, added up over the file's runs (the one exception named above)."""
+    """wall_s and its interval, summed over the file's runs (with the one exception named above)."""
     goodputs = [run["goodput"] for run in report["runs"]]
     if SECOND_RUN_ONLY in truth.path.name:
         goodputs = goodputs[1:2]
@@ -156,7 +156,7 @@ def _row(run: WallTime) -> str:
 
 
 def table(result: WallTimes) -> str:
-    """The result as markdown."""
+    """The result as Markdown."""
     n = len(result.runs)
     out = [
         "| run | measured s | stepwatch s | error | 90 % interval s | high/low | covered | plain arithmetic |",

@@ -1,10 +1,10 @@
-"""What `stepwatch watch` costs, and how good its ETA is against tqdm's on the same planted runs.
+"""What `stepwatch watch` costs, and how good its ETA is compared with tqdm's on the same planted runs.
 
     python -m benchmarks.watching [--only eta|cost]
 
-The ETA is taken while a planted run plays back on an injected clock; both programs see the same lines at the same
-moments. Cost is that of a real `stepwatch watch` of a file that grows by ten lines a second; time and memory per line
-are ratios within one process, since only they say something on a shared machine.
+The ETA is taken while a planted run is played back on an injected clock; both programs see the same lines at the same
+moments. Cost is that of a real `stepwatch watch` of a file that grows by ten lines per second; time and memory per line
+are ratios within one process, since only these are meaningful on a shared machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LINES_PER_S = 10.0
 SETTLING_S, MEASURED_S = 4.0, 20.0
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SMALL, LARGE = 10_000, 1_000_000
-_PIECE = 500  # lines fed at once when only the sum counts
+_PIECE = 500  # lines fed at once if only the sum counts
 
 
 # --- ETA --------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ _PIECE = 500  # lines fed at once when only the sum counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A logged iteration as it appears: when, with which lines, and what is truly left after it."""
+    """A logged iteration as it appears: when, with which lines, and the true time that is left after it."""
 
     number: int
     at_s: float
@@ -56,7 +56,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """What both said at one moment of one run."""
+    """What both programs said at one moment of one run."""
 
     moment: float
     truth_s: float
@@ -74,7 +74,7 @@ class Guess:
 
 
 def arrivals(record: Record) -> Iterator[Arrival]:
-    """The lines of a planted log, each iteration with what stands above it, at the moment it is printed."""
+    """The lines of a planted log, each iteration with the lines above it, at the moment it is printed."""
     ends = np.cumsum(record.time_s)
     ended = dict(zip(record.number.tolist(), ends.tolist(), strict=True))
     held: list[str] = []
@@ -98,7 +98,7 @@ class _Clock:
 
 
 def play(record: Record) -> list[Guess]:
-    """One run, played to half of its length."""
+    """Plays one run to half of its length."""
     from tqdm import tqdm
 
     from stepwatch.analysis import analyse
@@ -141,7 +141,7 @@ def _played(record: Record, live, bar, clock: _Clock) -> Iterator[Guess]:  # typ
 
 
 def _remaining(bar) -> float:  # type: ignore[no-untyped-def]
-    """What tqdm's bar says: its smoothed rate, or the mean where it has none yet."""
+    """The remaining time by tqdm's bar: its smoothed rate, or the mean if it has none yet."""
     state = bar.format_dict
     rate = state["rate"] or (state["n"] / state["elapsed"] if state["elapsed"] else None)
     return (state["total"] - state["n"]) / rate if rate else float("inf")
@@ -177,7 +177,7 @@ def eta_table(guesses: Sequence[Guess], runs: int = RUNS, seed: int = SEED) -> s
 
 
 def _lines(begin: int, count: int) -> Iterator[str]:
-    """Iterations at ten a second, evaluations among them."""
+    """Iterations at ten per second, including evaluations."""
     for number in range(begin, begin + count):
         time_ms = 100.0 + (number * 7919 % 400) / 100
         if number % 100 == 0:
@@ -195,7 +195,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _grow(log: Path, until_s: float, begin: int) -> int:
-    """Ten lines a second, by the real clock."""
+    """Writes ten lines per second, by the real clock."""
     started, written, lines = time.monotonic(), 0, _lines(begin, 1_000_000)
     with log.open("a") as file:
         while (passed := time.monotonic() - started) < until_s:
@@ -208,7 +208,7 @@ def _grow(log: Path, until_s: float, begin: int) -> int:
 
 
 def share_of_core(*, on_terminal: bool, already: int) -> float:
-    """CPU time over wall time of a watch that has caught up with so many lines."""
+    """CPU time over wall time of a watch that has caught up with this many lines."""
     if not sys.platform.startswith("linux"):
         return float("nan")
     with tempfile.TemporaryDirectory(prefix="stepwatch-watching-") as directory:
@@ -234,7 +234,7 @@ def share_of_core(*, on_terminal: bool, already: int) -> float:
 
 
 class _Drained:
-    """Somebody reads what goes to the terminal, or it would stop."""
+    """Reads what goes to the terminal; otherwise the program would block."""
 
     def __init__(self, master: int) -> None:
         from threading import Event, Thread
@@ -266,7 +266,7 @@ print(json.dumps(growth(int(sys.argv[2]))))
 
 
 def growth(lines: int) -> tuple[float, float, int]:
-    """Seconds for one line more, and for one look more, at this length; peak memory in bytes."""
+    """Seconds for one more line and for one more look at this length; peak memory in bytes."""
     from stepwatch.analysis import analyse
     from stepwatch.watch import Live
 
@@ -283,7 +283,7 @@ def growth(lines: int) -> tuple[float, float, int]:
 
 
 def _peak_bytes() -> int:
-    """Of this process alone: ru_maxrss begins at the size of its parent."""
+    """The peak of this process alone: ru_maxrss begins at the size of its parent."""
     status = Path("/proc/self/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) * 1024
 
@@ -298,7 +298,7 @@ def _timed(live, number: int, *, look: bool) -> float:  # type: ignore[no-untype
 
 
 def grown(lines: int) -> tuple[float, float, int]:
-    """In a process of its own: a peak of memory never falls again."""
+    """Runs in a separate process: a memory peak never falls again."""
     places = json.dumps([str(REPOSITORY), str(SOURCE)])
     done = subprocess.run(
         [sys.executable, "-c", _GROWTH, places, str(lines)], capture_output=True, text=True, check=True,

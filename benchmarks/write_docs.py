@@ -3,8 +3,8 @@
     python -m benchmarks.write_docs [--docs DIRECTORY] [--only accuracy|performance] [--part savings]…
         [--nanogpt DIR] [--rounds 5]
 
-A part by its benchmark's name is measured alone, and only its section is written anew. What is measured beside nanoGPT
-needs torch and a checkout of nanoGPT; without one its sections stay as they are.
+A part given by its benchmark's name is measured alone, and only its section is rewritten. Comparisons with nanoGPT need
+torch and a checkout of nanoGPT; without one their sections stay as they are.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     title: str
     command: str
     text: Callable[[], str] | None
-    """None where what it needs is not there: then the section stays as it is."""
+    """None if a requirement is missing: then the section stays as it is."""
 
     @property
     def name(self) -> str:
@@ -150,7 +150,7 @@ def whole(old: str, page: Page) -> str:
 
 
 def with_section(old: str, part: Part, where: str) -> str:
-    """The page with one section written anew; one that is not there yet goes to the end."""
+    """The page with one section rewritten; a missing one is added at the end."""
     section, found = part.section(where, old), part.place(old)
     if found is None:
         return old.replace(END, f"{section}\n\n{END}")
@@ -158,7 +158,7 @@ def with_section(old: str, part: Part, where: str) -> str:
 
 
 def write(path: Path, page: Page, only: list[str]) -> None:
-    """Write one page, keeping what people wrote around the markers; nothing is written if a measurement fails."""
+    """Writes one page, keeping what people wrote around the markers; writes nothing if a measurement fails."""
     text = path.read_text(encoding="utf-8") if path.exists() else page.before
     if only:
         for part in page.parts:

@@ -48,7 +48,7 @@ Basis = Literal["measured", "modelled"]
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What a change does to a run beyond its settings: code, a disk, a quieter machine. Factors, but for the saves."""
+    """What a change does to a run beyond its settings: code, a disk, a quieter machine. Factors, except the saves."""
 
     step: Interval = UNCHANGED
     evaluation: float = 1.0
@@ -56,10 +56,10 @@ class Effect:
     lost: Interval = UNCHANGED
     save_every: int | None = None
     save_also: bool = False
-    """The checkpoints of `save_every` come on top of those of the evaluations, whatever the loss."""
+    """The checkpoints of `save_every` come on top of those of the evaluations, for any loss."""
 
     def combined(self, other: Effect) -> Effect:
-        """Both; of two ways to make checkpoints cheaper the better one counts."""
+        """Both effects; of two ways to make checkpoints cheaper, the better one counts."""
         return Effect(
             step=product(self.step, other.step),
             evaluation=self.evaluation * other.evaluation,
@@ -75,31 +75,31 @@ NO_EFFECT = Effect()
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """One change. The engine finds out what it saves, and drops it where that is too little."""
+    """One change. The engine finds out what it saves, and drops it if that is too little."""
 
     rule: str
     what: Message
     """In the imperative."""
     because: Message
     price: Message
-    """What one gives up for it."""
+    """The downside of the change."""
     new_settings: Mapping[str, Value] = field(default_factory=dict)
     own: Mapping[str, tuple[Value | None, Value]] | None = None
-    """The old and the new value in the trainer's own settings, where it is not nanoGPT."""
+    """The old and the new value in the trainer's own settings, if it is not nanoGPT."""
     effect: Effect = NO_EFFECT
     patch: str | None = None
-    """Code to paste, where no setting does it."""
+    """Code to paste, if no setting does it."""
     where: Message | None = None
     """Where the patch goes."""
     basis: Basis = "modelled"
     acts_on: str | None = None
-    """Of two proposals that act on the same thing only one is chosen."""
+    """Of two proposals that act on the same thing, only one is chosen."""
     most_s: float = math.inf
-    """No more can come back: what was measured of the thing that it removes."""
+    """The most that it can save: the measured cost of what it removes."""
     required: bool = False
-    """Given however little it saves: without it there may be no run."""
+    """Given however little it saves: without it the run may not work at all."""
     remedy: bool = True
-    """False where it says what to look at, not what to do: then it is no part of what the changes save together."""
+    """False if it says what to look at, not what to do: then it does not count in what the changes save together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +108,11 @@ class Advice(Proposal):
 
     saves_s: Interval
     change: Mapping[str, tuple[Value | None, Value]]
-    """Each setting with its value now, None where that is not known, and the new one; by nanoGPT's names."""
+    """Each setting with its present value, None if unknown, and the new one; by nanoGPT's names."""
 
     @property
     def stated(self) -> Mapping[str, tuple[Value | None, Value]]:
-        """The same as the user of this trainer writes it."""
+        """The same as a user of this trainer writes it."""
         return self.change if self.own is None else self.own
 
 
@@ -136,11 +136,11 @@ class Case:
     prices: Prices
     loop: Loop
     measured: frozenset[str] = frozenset()
-    """The parts of which a log shows the cost: step, eval, checkpoint, compile."""
+    """The parts whose cost a log shows: step, eval, checkpoint, compile."""
     gpu: Gpu | None = None
     workload: Workload | None = None
     lost_s: Interval = NOTHING
-    """In stalls."""
+    """The time lost in stalls."""
     cards: int
     """Available, whether they are used or not."""
     n_params: float | None = None
@@ -148,7 +148,7 @@ class Case:
     analysis: Analysis | None = None
     plan: Plan | None = None
     levers: Levers | None = None
-    """The names of its settings where the trainer is not nanoGPT: by these it is said what to set."""
+    """The names of its settings if the trainer is not nanoGPT: the advice uses these names."""
     windows: bool = False
 
     # --- what is known ------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Case:
 
     @property
     def least_saving_s(self) -> float:
-        """Less is not worth a restart, nor the reading of a sentence."""
+        """A smaller saving is not worth a restart, or a sentence to read."""
         return max(MINUTE_S, 0.01 * self.before.total_s.mid)
 
     @cached_property
@@ -175,10 +175,10 @@ class Case:
 
     @cached_property
     def improvements(self) -> Interval | None:
-        """Share of the evaluations that would save if only a better loss did, where a log shows it."""
+        """Share of the evaluations that would save if only a better loss did, if a log shows it."""
         if self.analysis is None:
             return None
-        from stepwatch.advice.log_rules import improvements  # most changes do not ask
+        from stepwatch.advice.log_rules import improvements  # most changes do not need it
 
         return improvements(self.analysis)
 
@@ -194,7 +194,7 @@ class Case:
 
     @cached_property
     def spills(self) -> bool:
-        """It does not fit by the estimator; a log must be slow too, or the estimator is wrong."""
+        """Whether it does not fit the card by the estimator; a log must also be slow, or the estimator is wrong."""
         return self._spilled_s({})[0] > 0 and (
             self.analysis is None or bool(self.analysis.noticed("slower_than_expected"))
         )
@@ -204,7 +204,7 @@ class Case:
         return not lever and self.levers is not None and any(self.levers)
 
     def now_and(self, lever: str, name: str, new: Value) -> dict[str, tuple[Value | None, Value]]:
-        """A lever with its new value, and the one now where the log states it: an inferred one is no setting."""
+        """A lever with its present value, if the log states it, and the new one: an inferred value is no setting."""
         if not lever or self.levers is None or self.levers.other_units:
             return {}
         stated = name in self.settings and self.settings[name].origin is not Origin.INFERRED
@@ -251,7 +251,7 @@ class Case:
         return vram_bytes(workload, self.gpu)
 
     def changed(self, new: Mapping[str, Value], effect: Effect = NO_EFFECT) -> Loop:
-        """How often each thing happens and what it costs, with the change."""
+        """The loop with the change: how often each thing happens, and what it costs."""
         loop = self.loop
         if new.get("always_save_checkpoint") is False and self.improvements is not None:
             loop = loop._replace(share=self.improvements)
@@ -262,7 +262,7 @@ class Case:
         if effect.save_every is not None:
             occasions = loop.iterations // effect.save_every
             saves = _share_of_fewer(loop.share, occasions).scaled(occasions)
-            if self.loop.apart is not None:  # they have an interval of their own already
+            if self.loop.apart is not None:  # they already have a separate interval
                 saves = Interval.exactly(float(occasions))
             if effect.save_also:
                 saves = loop.saves + Interval.exactly(occasions)
@@ -271,7 +271,7 @@ class Case:
         if self.mtbf_s is not None and loop.saves.mid > 0:  # a failure loses half the time between two checkpoints
             running = self.prices.step_s.mid * loop.iterations
             rework = Interval.exactly(running / self.mtbf_s * running / loop.saves.mid / 2)
-        sequences = 1.0  # of an evaluation, against now
+        sequences = 1.0  # of an evaluation, relative to now
         for name in ("eval_iters", "batch_size"):
             now = self.settings.number(name)
             if name in new and now:
@@ -292,7 +292,7 @@ class Case:
     def speed_factors(
         self, new: Mapping[str, Value], sequences: float = 1.0
     ) -> tuple[Interval, Interval, Interval | None]:
-        """Factors of a step and of a forward pass over one sequence, and the start where the change affects it."""
+        """Factors of a step and of a forward pass over one sequence, and the start if the change affects it."""
         if not SPEED.keys() & new.keys():
             return UNCHANGED, UNCHANGED, None
         now, then = self.estimate, self.estimate_with(new)
@@ -309,7 +309,7 @@ class Case:
         return product(published, step), product(published, evaluation), start
 
     def _published_factor(self, name: str, value: Value, now: Estimate) -> Interval:
-        """Of one lever with a published gain; the estimator says where in that range, or that it is less here."""
+        """The factor of a lever with a published gain; the estimator says where in that range, or that it is less."""
         alone = self.estimate_with({name: value})
         if alone is None or self.workload is None or self.gpu is None:
             return UNCHANGED
@@ -318,8 +318,8 @@ class Case:
         if name == "compile":
             gains = self.compile_gains
             if self.plan is None:
-                # Nothing is asked of the estimator about eager steps: it is off by up to 84 % where launches set the
-                # pace. What a log measured of them, over the compiled step as estimated, is a gain too.
+                # The estimator is not used for eager steps: it is off by up to 84 % if launches set the pace. An eager
+                # step measured in a log, relative to the estimated compiled step, also shows a gain.
                 if value and "step" in self.measured and not self.spills:
                     eager, step = self.prices.step_s.mid, alone.step_s
                     gains = combined_gain(gains, Interval(eager / step.high, eager / step.mid, eager / step.low))
@@ -339,20 +339,20 @@ class Case:
         return inverse(gains) if value else gains
 
     def _spill_factor(self, new: Mapping[str, Value]) -> Interval:
-        """How much longer a step is for what does not fit the card's memory and goes to the host's instead."""
+        """How much longer a step is because some of it does not fit the card's memory and spills to the host's."""
         if not self.spills:
             return UNCHANGED
         step_s, then = self.prices.step_s.mid, self._spilled_s(new)
         if self.plan is not None:
             return Interval(*(1 + seconds / step_s for seconds in then))
-        # The log was measured with it, and no run is faster than its card allows.
+        # The log was measured with the spill, and no run is faster than its card allows.
         estimated = self.estimate_with(new)
         least = estimated.step_s.low / step_s if estimated is not None else 0.0
         ends = [min(max(1 - (a - b) / step_s, least), 1.0) for a, b in zip(self._spilled_s({}), then, strict=True)]
         return Interval(*sorted(ends))
 
     def _spilled_s(self, new: Mapping[str, Value]) -> list[float]:
-        """Of a step, what the bytes take that do not fit the card: at best, most likely and at worst."""
+        """Seconds of a step for the bytes that do not fit the card: at best, most likely and at worst."""
         workload, needed = self.workload_with(new), self.vram_bytes(new)
         if workload is None or needed is None or self.gpu is None or not self.gpu.vram_bytes:
             return [0.0] * len(SPILL)
@@ -364,7 +364,7 @@ Rule = Callable[[Case], Iterator[Proposal]]
 
 
 def _share_of_fewer(share: Interval, evaluations: int) -> Interval:
-    """Which of the evaluations that remain save is chance, unless all do or none does."""
+    """The share, widened: which of the remaining evaluations save is chance, unless all do or none does."""
     if share.mid in (0.0, 1.0) or evaluations < 1:
         return share
     chance = Z90 * math.sqrt(share.mid * (1 - share.mid) / evaluations)

@@ -1,4 +1,4 @@
-"""The one engine: it prices what the rules propose, drops what is not worth it, ranks the rest and puts it together."""
+"""The one engine: it prices what the rules propose, drops what is not worth it, ranks and combines the rest."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Change = dict[str, tuple[Value | None, Value]]
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceList:
-    """The ranked list, and the run with all changes of it that go together."""
+    """The ranked list, and the run with all of its changes that go together."""
 
     advice: tuple[Advice, ...]
     together_s: tuple[Interval, ...]
     """What the first one, the first two, … save together: simulated at once, not added up."""
     chosen: tuple[bool, ...]
-    """Whether each still adds something once those before it are done; one that does not is an alternative."""
+    """Whether each still saves something once those before it are done; if not, it is an alternative."""
     change: Change
     before: Simulated
     after: Simulated
@@ -41,10 +41,10 @@ class AdviceList:
     missing: tuple[Message, ...]
     """Facts that would allow more advice, each with the way to supply it."""
     offers: tuple[Message, ...] = ()
-    """Another training instead of a change of this one: no part of what the list saves."""
+    """Another training instead of a change to this one: not counted in what the list saves."""
 
     def alternatives_to(self, position: int) -> tuple[int, ...]:
-        """The positions of those that add little once this one is done: it acts on the same, or was the last before."""
+        """The positions of advice that adds little after this one: it acts on the same, or was the last one before."""
         found = []
         for other, advice in enumerate(self.advice):
             if not advice.remedy or self.chosen[other]:
@@ -69,7 +69,7 @@ def advise(of: Analysis | Plan) -> tuple[Advice, ...]:
 
 
 def advice_on_log(analysis: Analysis, *, cards: int | None = None, windows: bool = False) -> AdviceList | None:
-    """None where the log does not even show what a normal iteration takes."""
+    """Advice on a log; None if it does not even show what a normal iteration takes."""
     case = case_of_log(analysis, cards=cards, windows=windows)
     return None if case is None else advice_on_case(case)
 
@@ -79,24 +79,24 @@ def advice_on_plan(plan: Plan, *, cards: int | None = None, windows: bool = Fals
 
 
 def advice_on_case(case: Case) -> AdviceList:
-    of_loop = schedule.RULES if case.levers is None else schedule.FOR_ANY_TRAINER  # in the words of the trainer
+    of_loop = schedule.RULES if case.levers is None else schedule.FOR_ANY_TRAINER  # in the trainer's own terms
     spent_s = {part: cost.high for part, cost in case.before._asdict().items()}
     rules = [rule for rule, parts in of_loop.items() if sum(spent_s[part] for part in parts) >= case.least_saving_s]
     if case.settings.count("log_interval") == 1:
         rules.append(schedule.log_less)
     if case.levers is None and case.workload is not None:
-        from stepwatch.advice import speed  # with the estimator
+        from stepwatch.advice import speed  # needs the estimator
 
         rules += speed.RULES
     if case.analysis is not None:
-        from stepwatch.advice import log_rules  # on the machine, whatever the trainer
+        from stepwatch.advice import log_rules  # on the machine, for any trainer
 
         rules += [rule for rule, codes in log_rules.RULES.items() if case.analysis.noticed(*codes)]
     proposals = (proposal for rule in rules for proposal in rule(case))
     worthwhile = [advice for proposal in proposals if (advice := _priced(case, proposal)) is not None]
     ranked = sorted(worthwhile, key=lambda advice: -advice.saves_s.low)
 
-    # Down the list: kept is what still pays on top of what was kept before.
+    # Down the list: keeps what still pays on top of what was kept before.
     kept: list[Advice] = []
     together, chosen = [], []
     change: Change = {}
@@ -128,7 +128,7 @@ def advice_on_case(case: Case) -> AdviceList:
 
 
 def _priced(case: Case, proposal: Proposal) -> Advice | None:
-    """None where it may save nothing or too little, or where the run would be another one or no longer fit."""
+    """The proposal with its saving; None if that may be too little, or if the run would be another one or not fit."""
     saves = case.saving(proposal.new_settings, proposal.effect)
     saves = Interval(*(min(end, proposal.most_s) for end in (saves.low, saves.mid, saves.high)))
     least = 0.0 if proposal.required else case.least_saving_s
@@ -146,7 +146,7 @@ def _priced(case: Case, proposal: Proposal) -> Advice | None:
 
 
 def _same_tokens(case: Case, new: Mapping[str, Value]) -> bool:
-    """An iteration learns from as many tokens as before, and the cards can share its micro-steps."""
+    """Whether an iteration learns from as many tokens as before, and the cards can share its micro-steps."""
     now, then = case.workload, case.workload_with(new)
     if now is None or then is None or then == now:
         return True
@@ -154,7 +154,7 @@ def _same_tokens(case: Case, new: Mapping[str, Value]) -> bool:
 
 
 def _together(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect, Interval] | None:
-    """All at once; None where two of them exclude each other, or the card's memory is too small for all."""
+    """All at once; None if two of them exclude each other, or the card's memory is too small for all."""
     names = [name for advice in all_of for name in advice.change if name != "eval_iters"]
     acted_on = [advice.acts_on for advice in all_of if advice.acts_on is not None]
     if len(names) != len(set(names)) or len(acted_on) != len(set(acted_on)):
@@ -173,7 +173,7 @@ def _together(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect, Int
     used, needed = case.vram_bytes({}), case.vram_bytes(new)
     room = case.gpu.vram_bytes if case.gpu is not None else None
     if room and used is not None and needed is not None and needed.high > room:
-        # What needs no more than now is fine, even if that does not fit; unless one of them alone would make it fit.
+        # Needing no more than now is fine, even if that does not fit; unless one of them alone would make it fit.
         alone = [case.vram_bytes(advice.new_settings) for advice in all_of]
         fits = any(one is not None and one.mid <= room for one in alone)
         if needed.mid > (min(used.mid, room) if fits else used.mid):
@@ -182,7 +182,7 @@ def _together(case: Case, all_of: Sequence[Advice]) -> tuple[Change, Effect, Int
 
 
 def _offers(case: Case) -> Iterator[Message]:
-    """recipe=modern, to small models that nanoGPT's recipe trains from scratch: larger ones were not measured."""
+    """Offers recipe=modern for small models that nanoGPT's recipe trains from scratch: only these were measured."""
     a, recipe = case.analysis, case.settings.text("recipe")
     params = case.workload.n_params if case.workload is not None else case.n_params
     begun = case.settings.text("init_from") or "scratch"
@@ -252,12 +252,12 @@ def case_of_plan(plan: Plan, *, cards: int | None = None, windows: bool = False)
     return replace(case, loop=case.changed({}))
 
 
-SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects where only a better loss saves
+SAVES_AHEAD = (0.5, 1.0, 1.4)  # of the checkpoints that a forecast expects if only a better loss saves
 
 
 def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False) -> Case | None:
-    """None where not even a normal iteration is known."""
-    import numpy as np  # with the analysis, which a plan does not need
+    """The case of a log; None if not even a normal iteration is known."""
+    import numpy as np  # a plan needs neither this nor the analysis
 
     from stepwatch.analysis.costs import MEASURED
     from stepwatch.analysis.goodput import START
@@ -284,7 +284,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
         from stepwatch.estimator.memory import fits
 
         if fits(workload, gpu) is not False:  # memory that spills would explain it
-            workload = None  # what holds this run up is not in the model
+            workload = None  # the model does not know what slows this run down
     lost_s = max(parts_s["unexplained"], 0.0) + parts_s.get(START, 0.0)
     if parts_s["stall"] > 0:
         from stepwatch.advice.log_rules import stalled_s
@@ -316,7 +316,7 @@ def _prices(a: Analysis) -> Prices:
         up = math.hypot(step.high / step.mid - 1, goodput.interval_s.high / goodput.wall_s - 1)
         step = Interval(usual * max(1 - down, 0.0), usual, usual * (1 + up))
 
-    # A typical evaluation is not the mean of all: the sum of the parts is the time that the run took.
+    # A typical evaluation is not the mean: prices are scaled so that evaluations and saves add up to their time.
     prices = ((costs.eval_s, a.phases.evaluations), (costs.checkpoint_s, a.phases.checkpoints))
     typical = sum(price.mid * count for price, count in prices if price is not None)
     spent = goodput.parts_s["eval"] + goodput.parts_s["checkpoint"]
@@ -325,14 +325,14 @@ def _prices(a: Analysis) -> Prices:
     again = [costs.eval_s, costs.checkpoint_s, costs.pair_s]  # the same in another run, or later in this one
     for place, price in enumerate(again):
         if price is not None:
-            slack = 0.01 * price.mid  # what evaluations and checkpoints differ by from one run to the next
+            slack = 0.01 * price.mid  # how much evaluations and checkpoints differ from one run to the next
             mid = mean * price.mid
             again[place] = Interval(min(max(price.low - slack, 0.0), mid), mid, max(price.high + slack, mid))
     return Prices(step, again[0], again[1], again[2], costs.compile_s or NOTHING)
 
 
 def _loop(a: Analysis) -> Loop:
-    """The whole run: what is in the log and, where its length is known, what is still to come."""
+    """The whole run: what is in the log and, if its length is known, what is still to come."""
     f, done = a.forecast, a.phases.evaluations
     first = 1 if a.phases.first_evaluates and done and not a.phases.first_saves else 0
     ahead = max((f.max_iters or 0) - f.last_iteration, 0) if not f.done else 0

@@ -9,7 +9,7 @@ from itertools import accumulate
 from stepwatch.estimator.simulate import UNCHANGED
 from stepwatch.units import Z90, Interval
 
-# docs/advice.md names the sources. That a lever helps is sure, how much it gives on another card is not.
+# docs/advice.md names the sources. That a lever helps is certain, how much it gains on another card is not.
 PUBLISHED_GAINS = {
     "compile": Interval(1.15, 1.6, 2.3),
     "flash": Interval(1.2, 1.4, 1.66),
@@ -17,13 +17,13 @@ PUBLISHED_GAINS = {
     "fused": Interval(1.01, 1.02, 1.04),
     "dtype": Interval(1.11, 1.4, 1.71),
 }
-# recipe=modern: time to the loss of nanoGPT's recipe over nanoGPT's, the least and the most of the table in
-# docs/train.md, and the largest model there.
+# recipe=modern: time to reach the loss of nanoGPT's recipe, relative to nanoGPT: the smallest and the largest value in
+# the table of docs/train.md, and the largest model there.
 MODERN_TIME, MODERN_PARAMS = (0.24, 0.56), 1.6e6
 TINY_PARAMS, TINY_COMPILE_GAINS = 15e6, Interval(0.9, 1.2, 1.85)
-# The least and the most of a gain that only the estimator computes, as powers of it.
+# The lower and the upper end of a gain that only the estimator computes, as powers of it.
 SHARE_OF_GAIN = (0.4, 1.6)
-SHOULDER = 0.05  # how far, as a standard deviation, a gain may lie beyond all published ones
+SHOULDER = 0.05  # standard deviation of how far a gain may be beyond all published ones
 
 
 def inverse(gain: Interval) -> Interval:
@@ -40,11 +40,11 @@ def modelled_factor(ratio: float) -> Interval:
 
 
 def combined_gain(published: Interval, measured: Interval) -> Interval:
-    """What the published range and a measurement allow together.
+    """Combines the published range with a measurement.
 
     All gains in the published range are equally likely before the measurement, which is taken as log-normal on either
-    side of its middle. If it lies far outside the range it measured something else; neither is then believed, and the
-    answer is as wide as both.
+    side of its middle. If it is far outside the range, it measured something else: then neither is trusted, and the
+    result is as wide as both.
     """
 
     def beyond(gain: float) -> float:
@@ -69,6 +69,6 @@ def combined_gain(published: Interval, measured: Interval) -> Interval:
     count = 300
     gains = [begin * (end / begin) ** (place / (count - 1)) for place in range(count)]
     logs = [log_likelihood(gain) for gain in gains]
-    most = max(logs)  # keeps exp() from vanishing where the measurement is very narrow
+    most = max(logs)  # keeps exp() from vanishing if the measurement is very narrow
     cumulated = list(accumulate(math.exp(one - most) for one in logs))
     return Interval(*(gains[bisect_left(cumulated, share * cumulated[-1])] for share in (0.05, 0.5, 0.95)))

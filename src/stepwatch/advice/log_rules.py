@@ -1,4 +1,4 @@
-"""What only a log shows: rules on the machine, and what was lost to it, whatever the trainer."""
+"""What only a log shows: rules on the machine and the time lost to it, for any trainer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stepwatch.units import Z90, Interval
 
 
 def stalled_s(a: Analysis) -> float:
-    """In stalls of a machine that was awake: one asleep is no part of a run, and late data are a part of their own."""
+    """Time in stalls of a machine that was awake: sleep is not part of a run, and late data are a separate part."""
     if a.phases.baseline is None:
         return 0.0
     rows = np.flatnonzero(a.phases.of(Phase.STALL))
@@ -28,7 +28,7 @@ def stalled_s(a: Analysis) -> float:
 
 
 def improvements(a: Analysis) -> Interval | None:
-    """The share of evaluations that would save if only a better validation loss did; None where it is not shown."""
+    """The share of evaluations that would save if only a better validation loss did; None if it is not shown."""
     losses = column_of(a.run.evaluations, "val_loss")
     losses = losses[~np.isnan(losses)]
     if len(losses) < 4:  # too few for a trend
@@ -41,10 +41,10 @@ def improvements(a: Analysis) -> Interval | None:
     return Interval(max(share - chance, 0.0), share, min(max(fell / later, share) + chance, 1.0))
 
 
-# --- what a log shows of the machine, whatever the trainer ------------------------------------------------------
+# --- what a log shows about the machine, for any trainer --------------------------------------------------------
 
 
-# How much of what a machine loses comes back once its cause is found is a guess, and said to be one.
+# How much of the lost time comes back once its cause is found: a guess, and reported as one.
 AVOIDABLE = Interval(0.25, 0.75, 1.0)
 
 
@@ -52,7 +52,7 @@ _LOADER = "DataLoader(\n  …, num_workers=4, prefetch_factor=4, pin_memory=True
 
 
 def _without(share: float, known: Interval | None = None) -> Interval:
-    """Factor of a cost once the cause is found that makes `share` of it, which may be known no better than `known`."""
+    """The factor of a cost once the cause of `share` of it is found; `known` is the uncertainty of that share."""
     surely = known.low / known.mid if known is not None and known.mid > 0 else 1.0
     parts = (AVOIDABLE.high, AVOIDABLE.mid, AVOIDABLE.low * surely)
     return Interval(*(max(1 - share * part, 0.0) for part in parts))
@@ -100,7 +100,7 @@ def feed_faster(case: Case) -> Iterator[Proposal]:
 
 
 def fill_card(case: Case) -> Iterator[Proposal]:
-    """The card does far less than it does for others, and the trainer has settings that usually matter."""
+    """The card does far less than in other people's runs, and the trainer has settings that usually matter."""
     a, levers = case.analysis, case.levers
     names = [name for name in (levers.batch, levers.precision, levers.compile) if name] if levers is not None else []
     if a is None or a.throughput.normal_mfu is None or not a.throughput.mfu or not names:
@@ -123,7 +123,7 @@ def fill_card(case: Case) -> Iterator[Proposal]:
 
 
 def look_at_rank(case: Case) -> Iterator[Proposal]:
-    """One rank holds all others up, as their records show."""
+    """One rank holds up all others, as their records show."""
     ranks = case.analysis.ranks if case.analysis is not None else None
     if ranks is None or not ranks.chronic or case.prices.step_s.mid <= 0:
         return
@@ -163,7 +163,7 @@ def find_stalls(case: Case) -> Iterator[Proposal]:
 
 
 def slow_stretch(case: Case) -> Iterator[Proposal]:
-    """Whole stretches were slower than others, and no schedule meant it: heat, a power limit, other users."""
+    """Whole stretches were slower than others, not because of a schedule: heat, a power limit, other users."""
     a = case.analysis
     if a is None or len(a.regimes.regimes) < 2 or a.goodput.steps_s <= 0:
         return
@@ -183,7 +183,7 @@ def slow_stretch(case: Case) -> Iterator[Proposal]:
 
 
 def heat(case: Case) -> Iterator[Proposal]:
-    """The steps became longer little by little, as when a card warms up; a schedule makes them so too."""
+    """The steps became longer little by little, as when a card warms up; without a schedule, which does that, too."""
     a = case.analysis
     if a is None or a.run.traits.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
         return
@@ -201,7 +201,7 @@ def heat(case: Case) -> Iterator[Proposal]:
 
 
 def slower_than_normal(case: Case) -> Iterator[Proposal]:
-    """The whole run is slower than its card: the trap of emulated bfloat16, or something that holds the card."""
+    """The whole run is slower than its card: the trap of emulated bfloat16, or something that slows the card."""
     a, gpu = case.analysis, case.gpu
     if a is None or a.expected is None or gpu is None or case.spills:
         return
@@ -236,7 +236,7 @@ def slower_than_normal(case: Case) -> Iterator[Proposal]:
         )
 
 
-# With the findings of which one must be there.
+# Each rule with the findings of which it needs one.
 RULES: dict[Rule, tuple[str, ...]] = {
     feed_faster: ("data_wait",),
     fill_card: ("low_mfu",),

@@ -19,7 +19,7 @@ _SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ([KMGT])i?B"
 
 
 class Shortage(NamedTuple):
-    """What PyTorch says when the memory of a card is not enough."""
+    """What PyTorch reports when the memory of a card is not enough."""
 
     asked_bytes: float | None
     card_bytes: float | None
@@ -35,12 +35,12 @@ def shortage_of(text: str) -> Shortage:
 
 
 def smaller_batch(run: Run, gpu: Gpu | None, text: str) -> Message:
-    """What to set so that a run fits that ran out of memory with these words."""
+    """What to set so that the run fits; `text` is its out-of-memory message."""
     workload = workload_of(run, gpu)
     card_bytes = shortage_of(text).card_bytes or (gpu.vram_bytes if gpu is not None else None)
     if workload is None or card_bytes is None:
         return _by_half(run)
-    # The run did not fit, whatever the model says of it.
+    # The run did not fit, even if it should by the model.
     factor = max(card_bytes / vram_bytes(workload, gpu).mid, 1.0)
     sequences = sequences_of(workload)
     smaller = range(min(workload.batch_size - 1, MOST_SEQUENCES), 0, -1)
@@ -66,7 +66,7 @@ def smaller_batch(run: Run, gpu: Gpu | None, text: str) -> Message:
 
 
 def _by_half(run: Run) -> Message:
-    """Where the memory of the run cannot be estimated, in the words of its trainer."""
+    """The advice if the memory of the run cannot be estimated, in the terms of its trainer."""
     levers = run.traits.levers
     words = {"size": levers.batch, "times": levers.accumulation, "recompute": levers.recompute, "length": levers.length}
     if run.settings.count("batch_size") == 1:

@@ -52,7 +52,7 @@ def recommend(
     n_gpus: int | None = None,
     link: str | float | None = None,
 ) -> Recommended:
-    """What is given stays, unless it does not fit; raises InputError where not even one sequence does."""
+    """Recommends settings; given ones stay, unless they do not fit. Raises InputError if not even one sequence fits."""
     usual = plan(settings, gpu, gpu_origin=gpu_origin, n_gpus=n_gpus, link=link)
     sequences = sequences_of(usual.workload)
     if sequences % usual.workload.world_size:
@@ -100,7 +100,7 @@ def _planned(given: Settings, chosen: Mapping[str, Value], usual: Plan) -> Plan:
 
 
 def _choices(usual: Plan, given: Settings) -> Iterator[dict[str, Value]]:
-    """Arithmetic and compilation as the card wants them, each with the micro-batch that suits it."""
+    """Arithmetic and compilation that suit the card, each with the micro-batch that suits it."""
     dtype = usual.gpu.peak_flops().dtype
     if "dtype" in given:
         dtype = str(given["dtype"].value)
@@ -119,7 +119,7 @@ def _choices(usual: Plan, given: Settings) -> Iterator[dict[str, Value]]:
 
 
 def _batch(usual: Plan, work: Workload) -> Batch | None:
-    """The smallest that is as fast as any and keeps the card busy; what was given stays if it fits."""
+    """The smallest micro-batch that is as fast as any and keeps the card busy; a given one stays if it fits."""
     gpu = usual.gpu
     room = gpu.vram_bytes or math.inf
     needed = [(b, vram_bytes(replace(work, batch_size=b.size), gpu)) for b in batches(work, gpu, work.world_size)]
@@ -145,12 +145,12 @@ def _batch(usual: Plan, work: Workload) -> Batch | None:
 
 
 def _most_sequences(usual: Plan) -> int:
-    """Of an evaluation: no more than nanoGPT's defaults would take."""
+    """The most sequences of an evaluation: no more than nanoGPT's defaults would take."""
     return min(SEQUENCES[0], usual.workload.eval_iters * usual.workload.batch_size)
 
 
 def _with_pace(best: Plan, given: Settings, usual: Plan) -> Plan:
-    """With a pace of evaluations of its own, unless nanoGPT's own pace or its own micro-batch is shorter."""
+    """Adds a pace of evaluations, unless the run is shorter with nanoGPT's own pace or its own micro-batch."""
     chosen = {name: best.settings[name].value for name in _CHOSEN}
     batch_size, interval = best.workload.batch_size, given.count("eval_interval")
     pace: dict[str, Value] = {}
@@ -185,7 +185,7 @@ def _last(best: Plan) -> int:
 
 
 def _pace(best: Plan, given: Settings, usual: Plan) -> tuple[int, int]:
-    """How often to evaluate, and on how many sequences: what costs no more than by default, and little of the run."""
+    """How often to evaluate, and on how many sequences: no more cost than by default, a small part of the run."""
     last, default = _last(best), int(NANOGPT_DEFAULTS["eval_interval"])
     per_sequence = best.estimate.eval_s.mid / (best.workload.eval_iters * best.workload.batch_size)
     save_s, step_s = best.estimate.checkpoint_s.mid, best.estimate.step_s.mid

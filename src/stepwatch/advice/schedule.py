@@ -166,7 +166,7 @@ def skip_train_split(case: Case) -> Iterator[Proposal]:
 # --- checkpoints ------------------------------------------------------------------------------------------------
 
 
-USUAL_MTBF_S = 7 * 24 * HOUR_S  # where the user gives none: one failure a week
+USUAL_MTBF_S = 7 * 24 * HOUR_S  # if the user gives none: one failure a week
 CLEARLY = 1.5
 # Copying to host memory: PCIe 3.0 x8 to 5.0 x16, less than the data sheets say.
 COPY_BYTES_PER_S = Interval(6 * GIGA, 12 * GIGA, 25 * GIGA)
@@ -232,7 +232,7 @@ def best_spacing_s(cost_s: float, mtbf_s: float) -> float:
 
 
 def rounded(value: float) -> int:
-    """1, 2, 2.5 or 5 times a power of ten: the nearest below, as people set intervals."""
+    """Rounds down to 1, 2, 2.5 or 5 times a power of ten, as people set intervals."""
     if value < 1:
         return 1
     unit = 10.0 ** math.floor(math.log10(value))
@@ -240,7 +240,7 @@ def rounded(value: float) -> int:
 
 
 def save_apart(case: Case) -> Iterator[Proposal]:
-    """Save as often as the cost of a checkpoint and the rate of failures ask for, not as often as one evaluates."""
+    """Save as often as the cost of a checkpoint and the rate of failures require, not with every evaluation."""
     cost, step_s, saves = case.prices.checkpoint_s, case.prices.step_s.mid, case.loop.saves.mid
     if cost is None or cost.mid <= 0 or step_s <= 0 or saves <= 0:
         return
@@ -297,7 +297,7 @@ def _too_often(case: Case, facts: Mapping[str, Any]) -> Message:
 
 
 def save_less(case: Case) -> Iterator[Proposal]:
-    """The same for trainers that save at an interval of their own: as rarely as failures allow, at least twice."""
+    """The same for trainers with a separate interval of saves: as rarely as failures allow, but at least twice."""
     cost, step_s, saves = case.prices.checkpoint_s, case.prices.step_s.mid, case.loop.saves.mid
     if cost is None or "checkpoint" not in case.measured or cost.mid <= 0 or step_s <= 0 or saves < 2:
         return
@@ -329,7 +329,7 @@ def save_less(case: Case) -> Iterator[Proposal]:
 
 
 def async_saving(case: Case) -> Iterator[Proposal]:
-    """Training need wait only for the copy to host memory, not for the disk."""
+    """Training needs to wait only for the copy to host memory, not for the disk."""
     size, cost = case.checkpoint_bytes, case.prices.checkpoint_s
     if size is None or cost is None or cost.mid <= 0:
         return
@@ -411,7 +411,7 @@ def log_less(case: Case) -> Iterator[Proposal]:
     )
 
 
-# With the parts of a run that each can shorten: where these take little, it has nothing to propose.
+# Each rule with the parts of a run that it can shorten: if these take little, it has nothing to propose.
 FOR_ANY_TRAINER: dict[Rule, tuple[str, ...]] = {
     evaluate_less: ("eval_s", "checkpoint_s"),
     fewer_eval_batches: ("eval_s",),

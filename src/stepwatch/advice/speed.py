@@ -15,7 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.settings import Value
 from stepwatch.units import Interval
 
-MOST_SEQUENCES = 1 << 16  # that a card takes at a time: of 64 tokens each they are 4 million
+MOST_SEQUENCES = 1 << 16  # in a micro-batch: with 64 tokens each, they are 4 million tokens
 _ENVIRONMENT = Message("In the environment of the run:")
 
 
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 def sequences_of(work: Workload) -> int:
-    """Of an iteration, on all cards."""
+    """The sequences of an iteration, on all cards."""
     return round(work.tokens_per_iteration / work.block_size)
 
 
@@ -43,7 +43,7 @@ def batches(work: Workload, gpu: Gpu, cards: int) -> list[Batch]:
 
 
 def with_batch(case: Case, work: Workload, batch: Batch) -> dict[str, Value]:
-    """The settings for it; eval_iters moves along, so that an evaluation sees as many sequences as before."""
+    """The settings for a batch; eval_iters changes too, so that an evaluation sees as many sequences as before."""
     new: dict[str, Value] = {"batch_size": batch.size, "gradient_accumulation_steps": batch.accumulation}
     if "eval_iters" in case.settings:
         new["eval_iters"] = max(round(work.eval_iters * work.batch_size / batch.size), 1)
@@ -51,7 +51,7 @@ def with_batch(case: Case, work: Workload, batch: Batch) -> dict[str, Value]:
 
 
 def _launch_share(case: Case) -> float:
-    """Of a step, in which the card waits for launches."""
+    """The share of a step in which the card waits for launches."""
     if case.estimate is None:
         return 0.0
     waiting = sum(term.seconds for term in case.estimate.terms if term.name == "launch")
@@ -59,7 +59,7 @@ def _launch_share(case: Case) -> float:
 
 
 def micro_batch(case: Case) -> Iterator[Proposal]:
-    """A smaller one where it does not fit; a larger one where fewer launches make it faster. The same gradient."""
+    """A smaller one if it does not fit; a larger one if fewer launches make it faster. The gradient is the same."""
     work, gpu, now = case.workload, case.gpu, case.vram_bytes({})
     if work is None or gpu is None or not gpu.vram_bytes or now is None:
         return
@@ -122,7 +122,7 @@ def micro_batch(case: Case) -> Iterator[Proposal]:
 
 
 def _is_precise(case: Case, saves: Interval) -> bool:
-    """Enough to rank what a log only lets one estimate among what it measured; a plan is an estimate throughout."""
+    """Whether an estimated saving can be ranked among those that a log measured; in a plan, all are estimates."""
     # In planted runs (seeds 1 to 4) the middle of a wider saving by compilation is off by more than a tenth.
     return case.analysis is None or saves.high <= 2.5 * saves.low
 
@@ -159,7 +159,7 @@ def use_compiler(case: Case) -> Iterator[Proposal]:
 
 
 def skip_compiler(case: Case) -> Iterator[Proposal]:
-    """A run that ends before the compilation has paid back, and surely has the memory to do without."""
+    """A run that ends before the compilation has paid back, and certainly has enough memory without it."""
     new: dict[str, Value] = {"compile": False}
     needs = case.vram_bytes(new)
     if case.workload is None or case.workload.compile is not True or case.gpu is None or needs is None:
@@ -181,7 +181,7 @@ def skip_compiler(case: Case) -> Iterator[Proposal]:
 def reduce_overhead(case: Case) -> Iterator[Proposal]:
     """CUDA graphs take the launches off the processor."""
     share = _launch_share(case)
-    # A twentieth of the step, in which the card waits for launches, is worth a change.
+    # A change is worth it if the card waits for launches in at least a twentieth of the step.
     if case.workload is None or case.workload.compile is not True or share < 0.05:
         return
     yield Proposal(
@@ -203,7 +203,7 @@ def reduce_overhead(case: Case) -> Iterator[Proposal]:
 
 
 def dtype(case: Case) -> Iterator[Proposal]:
-    """Half precision where the card has it, and never bfloat16 where it is only emulated."""
+    """Half precision if the card has it, and never bfloat16 if it is only emulated."""
     work, gpu = case.workload, case.gpu
     if work is None or gpu is None:
         return
@@ -248,7 +248,7 @@ def pad_vocabulary(case: Case) -> Iterator[Proposal]:
     if work is None or work.vocab_size % PADDING == 0 or work.vocab_size <= SMALL_VOCABULARY:
         return
     if (case.settings.text("init_from") or "").startswith("gpt2"):
-        return  # its weights have the size that they have
+        return  # the size of its weights is fixed
     padded = -(-work.vocab_size // PADDING) * PADDING
     yield Proposal(
         rule="pad_vocabulary",
@@ -279,7 +279,7 @@ def fused_adamw(case: Case) -> Iterator[Proposal]:
 
 
 def more_cards(case: Case) -> Iterator[Proposal]:
-    """DDP over the available cards, where the exchange of gradients leaves a gain."""
+    """DDP over the available cards, if the exchange of gradients leaves a gain."""
     work, gpu = case.workload, case.gpu
     if work is None or gpu is None or case.cards <= work.world_size:
         return
@@ -307,7 +307,7 @@ def more_cards(case: Case) -> Iterator[Proposal]:
 
 
 def fewer_cards(case: Case) -> Iterator[Proposal]:
-    """Where the gradients take longer to exchange than to compute."""
+    """One card, if the gradients take longer to exchange than to compute."""
     if case.workload is None or case.workload.world_size < 2:
         return
     yield Proposal(
@@ -319,7 +319,7 @@ def fewer_cards(case: Case) -> Iterator[Proposal]:
     )
 
 
-# All of them have to know the model.
+# All of them need to know the model.
 RULES = (
     micro_batch,
     use_compiler,

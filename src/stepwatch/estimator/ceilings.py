@@ -54,10 +54,10 @@ class Ceiling(NamedTuple):
 
 @cache
 def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
-    """The ceiling for a dtype; None where not even a peak is known.
+    """The ceiling for a dtype; None if not even a peak is known.
 
-    No lower than that of a card of the same architecture that is its inferior in every figure: measurements of single
-    cards scatter by some per cent, and a faster card is not slower for it. What was measured on the very card stands.
+    At least that of every card of the same architecture that is no better in any figure: measurements of single cards
+    scatter by a few per cent, which must not make a faster card slower. A calibration of the card itself is used as is.
     """
     if gpu.calibration is not None and f"matmul_{dtype}" in gpu.calibration.figures:
         return Ceiling(gpu.calibration.figures[f"matmul_{dtype}"].value, "measured")
@@ -75,7 +75,7 @@ def matmul_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
 
 
 def normal_mfu(gpu: Gpu) -> Interval | None:
-    """What nine of ten published runs of models over 100M parameters reach of the peak of this card."""
+    """The share of this card's peak that nine in ten published runs of models over 100M parameters reach."""
     peak, dtype = gpu.peak_flops()
     ceiling = matmul_ceiling(gpu, dtype) if peak and dtype else None
     return None if ceiling is None or not peak else PUBLISHED_OF_CEILING.scaled(ceiling.flops / peak)
@@ -83,7 +83,7 @@ def normal_mfu(gpu: Gpu) -> Interval | None:
 
 @cache
 def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
-    """As measured, or from the peak: what cards of the same architecture reach of theirs."""
+    """As measured, or the share of the peak that cards of the same architecture reach."""
     emulated = dtype == "bfloat16" and not gpu.has_bf16
     known, chip = measured_ceilings(), _MEMORY.sub("", gpu.name)
     for like in (dtype,) if emulated else (dtype, _HALF.get(dtype, "")):
@@ -126,14 +126,14 @@ def measured_ceilings() -> dict[tuple[str, str], float]:
 # --- what an evaluation and a checkpoint should cost ------------------------------------------------------------
 
 
-# Of a micro-step, what a forward pass takes. Compiled: 0.30 on a 4070, 0.33 on a V100 (THROUGHPUT 6), median 0.316 of
-# 11 real logs. Eager: 0.34 to 0.36 in 13 logs of a T4; 0.46 on an A800 whose step is bound by launches.
+# A forward pass as a share of a micro-step. Compiled: 0.30 on a 4070, 0.33 on a V100 (THROUGHPUT 6), median 0.316 of 11
+# real logs. Eager: 0.34 to 0.36 in 13 logs of a T4; 0.46 on an A800 whose step is bound by launches.
 FORWARD_SHARE, FORWARD_SHARE_EAGER = 0.32, 0.35
 FORWARD_SPREAD = 0.21  # standard deviation of its logarithm: 48 published logs, quartiles 0.31 to 0.365
 # torch.save, not the disk, sets the pace: 0.65 GB/s (NANOGPT 4), 0.77 and 0.9 on a 4070 (THROUGHPUT 6), median 0.61 of
 # 14 real logs; 0.26 and less on slow disks, 0.06 on mounted drives.
 SAVE_BYTES_PER_S, SLOWEST_SAVE, FASTEST_SAVE = 0.65 * GIGA, 0.26 * GIGA, 0.95 * GIGA
-SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for a disk that nothing is known of
+SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for an unknown disk
 SAVED_BYTES_PER_PARAM = 12.0  # fp32 weight and two moments of Adam
 
 
@@ -145,7 +145,7 @@ class Belief(NamedTuple):
 
 
 def forward_share(compiled: bool | None) -> float:
-    """Of a micro-step, what one forward pass takes; where nothing is known the model is compiled, as by default."""
+    """The share of a micro-step that one forward pass takes; if unknown, the model is compiled, as by default."""
     return FORWARD_SHARE_EAGER if compiled is False else FORWARD_SHARE
 
 

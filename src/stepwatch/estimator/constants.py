@@ -18,7 +18,7 @@ MATRICES = (3, 1, 4, 4)  # of a layer, in squares of its width: queries, keys an
 LAYER_WEIGHTS = sum(MATRICES)
 FORWARD_AND_BACKWARD = 6.0  # FLOPs per weight and token: 2 forward, 4 backward
 PADDING = 64  # vocabulary sizes that are no multiple of it miss the fast kernels (nanoGPT: 50257 to 50304) ...
-SMALL_VOCABULARY = 1024  # ... which matters only where the head is a large matrix
+SMALL_VOCABULARY = 1024  # ... which matters only if the head is a large matrix
 
 # --- the step (estimation.py) ---------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ class StepPhysics(NamedTuple):
     softmax_share: float = 0.3
     usual_head: int = 64
     backward_share: float = 2 / 3
-    copy_share: float = 0.92  # of the nominal bandwidth, by a large copy: no card was at hand to measure it
+    copy_share: float = 0.92  # of the nominal bandwidth, by a large copy: assumed, no card was available to measure it
     gradient_bytes: int = 4  # all-reduced in fp32
     # Within a node the buckets and NCCL's kernels cost the same for any number of cards; every doubling of the nodes
     # adds about half as much again (llm-foundry: 9 % from 1 to 16 nodes of A100, 13 % from 1 to 64 of H100).
@@ -51,14 +51,14 @@ STEP = StepPhysics()
 
 
 class CompileTimes(NamedTuple):
-    """First iteration minus evaluation and step; the host compiles, so that layers matter and the card does not.
+    """First iteration minus evaluation and step; the host compiles, so layers matter but the card does not.
 
     2 s with a warm cache, 7 to 13 s (4070, 6 layers), 21 s (3080 Ti), 29 s (V100), 50 s (H200, 48 layers).
     """
 
     base_s: float = 10.0
     per_layer_s: float = 0.8
-    warm: float = 0.15  # times the middle, as is cold
+    warm: float = 0.15  # a factor of the middle, like cold
     cold: float = 2.5
 
 
@@ -68,7 +68,7 @@ EAGER_START = Interval(0.2, 1.0, 4.0)
 # --- memory (NANOGPT 5) ---------------------------------------------------------------------------------------------
 
 ADAM_BYTES_PER_PARAM = 16.0  # fp32 weight, gradient and two moments
-LOSS_POSITIONS = 2048  # whose logits `stepwatch train` makes at a time on a card: ON_CARD in trainer/loss.py
+LOSS_POSITIONS = 2048  # whose logits `stepwatch train` computes at a time on a card: ON_CARD in trainer/loss.py
 
 
 class MemoryBytes(NamedTuple):
@@ -78,7 +78,7 @@ class MemoryBytes(NamedTuple):
     layer: float = 36.0  # autocast: norms' inputs 4 + 4, qkv in and out 2 + 6, attention 2, MLP 2 + 8 + 8
     layer_fp32: float = 56.0
     dropout: float = 6.0  # masks of one byte, and the outputs that they force to be kept
-    # inductor recomputes pointwise results: 0.6 to 0.85, the upper end as the 4070 at batch 16 needs
+    # inductor recomputes pointwise results: 0.6 to 0.85, the upper end as needed by the 4070 at batch 16
     compiled_share: float = 0.85
     recomputed: float = 4.0  # activation checkpointing keeps the input of each layer
     score: float = 6.5  # per head and pair of positions: 5 to 8 under autocast
@@ -87,7 +87,7 @@ class MemoryBytes(NamedTuple):
     logit_compiled: float = 6.0  # ... inductor never holds all of them
     context: float = 0.5 * GIGA  # 0.3 to 0.6
     display: float = 0.8 * GIGA  # 0.5 to 1.5 on a card that drives a screen
-    spread: float = 0.2  # of the activations and of the allocator's slack; published cases lie within it
+    spread: float = 0.2  # of the activations and of the allocator's slack; published cases are within it
     fixed_spread: float = 0.05
 
 
@@ -97,7 +97,7 @@ MEMORY = MemoryBytes()
 
 
 class MeasuredDoubt(NamedTuple):
-    """How far the truth may lie from the estimate in nine of ten cases on a machine at rest; measured unrest adds.
+    """How far the truth may be from the estimate in nine of ten cases on an idle machine; measured noise adds to it.
 
     Chosen by eye on the shapes that benchmarks/calibration.py calls seen and other, not fitted.
     """
@@ -120,7 +120,7 @@ PLACE = os.path.join(os.path.dirname(__file__), "constants.tsv")
 
 
 class Constants(NamedTuple):
-    """Effective numbers, not physics: they trade off against each other, and hold together.
+    """Effective numbers, not physics: they trade off against each other, and are valid only together.
 
     Bytes are of memory traffic: per token, layer and unit of width; per token and vocabulary entry; per token, layer,
     head and position of the block; per parameter and iteration.
@@ -161,7 +161,7 @@ def _rows() -> dict[str, float]:
 
 @cache
 def fitted() -> Constants:
-    """The constants that the fit has written."""
+    """The fitted constants."""
     return Constants(**{name: _rows()[name] for name in Constants._fields})
 
 

@@ -54,7 +54,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSpeed:
-    """What the model needs to know of a card, for one dtype."""
+    """What the model needs to know about a card, for one dtype."""
 
     matmul_flops: float
     ceiling_known: bool
@@ -67,14 +67,14 @@ class CardSpeed:
 
 
 def arithmetic(workload: Workload, gpu: Gpu) -> str:
-    """The arithmetic of the matrix products: nanoGPT allows TF32 where float32 was asked for."""
+    """The arithmetic of the matrix products: nanoGPT allows TF32 if float32 was asked for."""
     if workload.single_precision:
         return "tf32" if gpu.tf32_flops and (workload.tf32 or workload.dtype == "tf32") else "float32"
     return workload.dtype
 
 
 def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> CardSpeed | None:
-    """None where the card's speed is not known, as for a CPU."""
+    """The speed of the card for this workload; None if unknown, as for a CPU."""
     dtype = arithmetic(workload, gpu)
     ceiling = matmul_ceiling(gpu, dtype)
     bandwidth = gpu.bandwidth_bytes_per_s
@@ -95,7 +95,7 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ca
 
 
 def step_terms(workload: Workload, machine: CardSpeed, constants: Constants) -> tuple[Term, ...]:
-    """The summands of one step on one of the cards, in order; launches count only where they exceed the card's work."""
+    """The summands of one step on one of the cards, in order; launches count only if they exceed the card's work."""
     tokens, depth_width = workload.tokens_per_micro_step, workload.n_layer * workload.n_embd
     eager, written = workload.compile is False, workload.flash is False
     again = RECOMPUTED if workload.activation_checkpointing else 1.0
@@ -189,13 +189,13 @@ class Estimate:
     bound: Bound
     terms: tuple[Term, ...]
     own_runs: int = 0
-    """How many of one's own runs it was corrected by."""
+    """How many of the user's own runs it was corrected by."""
 
 
 def estimate(
     workload: Workload, gpu: Gpu, n_gpus: int | None = None, link: str | float | None = None
 ) -> Estimate | None:
-    """None where nothing is known of the card's speed, as for a CPU; `n_gpus` overrides the workload's world size."""
+    """None if nothing is known about the card's speed, as for a CPU; `n_gpus` overrides the workload's world size."""
     if n_gpus is not None:
         workload = replace(workload, world_size=n_gpus)
     if gpu.segment == "cpu" and gpu.calibration is not None:
@@ -209,7 +209,7 @@ def estimate(
     mid = max(sum(term.seconds for term in terms), floor_s)
     step_s = Interval(max(mid * low, floor_s), mid, mid * high)
 
-    # 2 x eval_iters forward passes on one card, each a share of a micro-step; the two are wrong independently.
+    # 2 x eval_iters forward passes on one card, each a share of a micro-step; the errors of the two are independent.
     outside = {"optimizer", "iteration", "communication"}
     micro_s = sum(term.seconds for term in terms if term.name not in outside) / workload.micro_steps
     again = RECOMPUTED if workload.activation_checkpointing else 1.0  # nothing is recomputed without a backward pass
@@ -231,7 +231,7 @@ def estimate(
 
 
 def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | float | None) -> Estimate:
-    """From the parts that were measured; in float32, whatever dtype is asked for, as nanoGPT does without a card."""
+    """From the parts that were measured; in float32 for any dtype, as nanoGPT does without a card."""
     from stepwatch.estimator.measured import doubt, measured_evaluation_s, measured_step
 
     workload = replace(workload, dtype="float32")
@@ -242,7 +242,7 @@ def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | 
     terms = (*terms, Term("communication", communication_s(workload, rate, fitted(), micro_s)))
     step_s, evaluation_s = max(sum(term.seconds for term in terms), floor_s), measured_evaluation_s(workload, known)
     slower, eval_slower = (1 + doubt(workload, known, least) for least in (DOUBT.step, DOUBT.evaluation))
-    # Alone on the machine, what was measured beside others takes as much less as it waited then.
+    # Parts that were measured while other programs ran may be faster on an idle machine, by the factor they waited.
     faster, eval_faster, floor_s = slower * known.waiting, eval_slower * known.waiting, floor_s / known.waiting
     return Estimate(
         step_s=Interval(max(step_s / faster, floor_s), step_s, step_s * slower),
@@ -257,7 +257,7 @@ def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | 
 
 
 def floor_step_s(workload: Workload, gpu: Gpu) -> float | None:
-    """No honest step is shorter: the least FLOPs at the highest clock that such a card reaches."""
+    """No real step is shorter: the least FLOPs at the highest clock that such a card reaches."""
     dtype = arithmetic(workload, gpu)
     peak = gpu.fp32_flops if dtype == "float32" else gpu.peak_flops(dtype).flops
     if not peak:
@@ -273,7 +273,7 @@ def _kind(workload: Workload, known: CardSpeed) -> str:
         return "other"
     if not workload.flash:
         return "no_flash"
-    # Of the held-out rows, 20 on cards without a measured ceiling of their own were off by 8.4 % in the median, 29 on
+    # Of the held-out rows, 20 on cards without their own measured ceiling were off by 8.4 % in the median, 29 on
     # measured ones by 8.2 %: a similar card is as good. Cards of other makers have none.
     if not known.ceiling_known:
         return "unknown_card"
@@ -303,7 +303,7 @@ def _compilation(workload: Workload, known: Calibration | None) -> Interval:
 
 
 def _bound(terms: tuple[Term, ...]) -> Bound:
-    """What takes most of the step; launches count only where the card waits for them."""
+    """What takes most of the step; launches count only if the card waits for them."""
 
     def total(bound: Bound) -> float:
         return sum(term.seconds for term in terms if term.name in _BOUNDS[bound])

@@ -1,7 +1,7 @@
 """A step on a machine that was measured part by part: interpolated between the sizes at which the parts were timed.
 
-The time of a part is a sum of products of its sizes (an overhead, elements, FLOPs), which is linear in each size
-alone. So linear interpolation along each axis follows it between the points, and the bends of caches with them.
+The time of a part is a sum of products of its sizes (an overhead, elements, FLOPs), which is linear in each single
+size. So linear interpolation along each axis follows it between the points, including the bends due to caches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from stepwatch.estimator.workload import Workload
 from stepwatch.gpus.calibration import SEQUENCES, Calibration, Curve
 
 Passes = Literal["forward", "both"]
-# Above the last point: what grows in proportion there, and what matters no more, since a row left the cache long ago.
+# Above the last point: axes along which the time grows in proportion, and those that no longer matter, since a row is
+# far larger than the cache.
 PROPORTIONAL, SATURATED = frozenset({"tokens", "logits", "elements", "block_size"}), frozenset({"vocab_size"})
 
 
@@ -66,7 +67,7 @@ def measured_terms(workload: Workload, known: Calibration, passes: Passes = "bot
 
 
 def measured_step(workload: Workload, known: Calibration) -> tuple[Term, ...]:
-    """Micro-steps and the optimizer."""
+    """The terms of a step: micro-steps and the optimizer."""
 
     def updated_s(elements: float) -> float:
         return interpolated(known.curves["optimizer"], (elements,))
@@ -76,7 +77,7 @@ def measured_step(workload: Workload, known: Calibration) -> tuple[Term, ...]:
     biases = 6 * updated_s(2 * width) if workload.bias else 0.0
     rest = updated_s(workload.vocab_size * width) + updated_s(workload.block_size * width) + updated_s(width)
     optimizer_s = workload.n_layer * (layer + biases) + rest
-    if workload.is_modern:  # tokens and values have tables of their own
+    if workload.is_modern:  # tokens and values have separate tables
         optimizer_s += 2 * updated_s(workload.vocab_size * width)
     optimizer_s = optimizer_s * workload.n_params / workload.shape_params
     optimizer_s += workload.optimizer_flops / known.figures["matmul_float32"].value
@@ -105,9 +106,9 @@ def doubt(workload: Workload, known: Calibration, least: float) -> float:
 
 
 def interpolated(curve: Curve, place: Sequence[float], scaled_by: int | None = None) -> float:
-    """Linear along each axis; below the first point the time is that of the first.
+    """Interpolates linearly along each axis; below the first point the time is that of the first.
 
-    `scaled_by` names an axis in whose square the time grows: divided by it, it is linear again.
+    `scaled_by` is an axis along which the time grows with the square: divided by the size, it is linear again.
     """
     shape = [len(axis.points) for axis in curve.axes]
     times = 1.0 if scaled_by is None else place[scaled_by]
@@ -130,7 +131,7 @@ def interpolated(curve: Curve, place: Sequence[float], scaled_by: int | None = N
 
 
 def rising(curve: Curve) -> list[float]:
-    """The figures, none below that of a smaller size: what is more work never takes less time, but for noise."""
+    """The figures, none below that of a smaller size: more work never takes less time, except for noise."""
     shape = [len(axis.points) for axis in curve.axes]
     values = [figure.value for figure in curve.figures]
     stride = 1

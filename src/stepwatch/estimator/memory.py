@@ -1,4 +1,4 @@
-"""Bytes on the card: what stays, what one micro-step holds at its peak, and what others take."""
+"""Bytes on the card: what stays, what one micro-step needs at its peak, and what others take."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def vram_bytes(workload: Workload, gpu: Gpu | None = None) -> Interval:
     padded = -(-workload.vocab_size // PADDING) * PADDING
     logits = per_logit * tokens * padded
     if workload.chunked_loss:
-        # Those of some positions, and what these add to the gradient of the head, which counts among the fixed bytes.
+        # The logits of some positions, and what these add to the head's gradient, which counts among the fixed bytes.
         added = MEMORY.autocast_per_param * padded * workload.n_embd
         logits = min(logits, MEMORY.logit * min(tokens, LOSS_POSITIONS) * padded + added)
     varying = activations + logits + copies
@@ -56,12 +56,12 @@ def vram_bytes(workload: Workload, gpu: Gpu | None = None) -> Interval:
 
 
 def fits(workload: Workload, gpu: Gpu) -> bool | None:
-    """The middle of the estimate is within the card's memory; None where that is unknown."""
+    """Whether the middle of the estimate is within the card's memory; None if that is unknown."""
     return None if gpu.vram_bytes is None else vram_bytes(workload, gpu).mid <= gpu.vram_bytes
 
 
 def largest_batch_size(workload: Workload, gpu: Gpu) -> int | None:
-    """The largest micro-batch that fits; 0 where not even one sequence does."""
+    """The largest micro-batch that fits; 0 if not even one sequence does."""
     if gpu.vram_bytes is None:
         return None
     sizes = range(1, min(int(gpu.vram_bytes), sys.maxsize))  # a sequence takes more than a byte; a browser has 32 bits

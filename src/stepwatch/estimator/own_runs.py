@@ -1,4 +1,4 @@
-"""One's own runs as a prior: how long steps took against what was expected, on the same card with a similar shape."""
+"""The user's own runs as a prior: measured over expected steps, on the same card with a similar shape."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
 
 History = Callable[["Workload", "Gpu"], Sequence[float]]
-"""Of runs like this one the measured step over the expected one."""
+"""The measured step over the expected one, for runs like this one."""
 
 _HISTORY: ContextVar[History | None] = ContextVar("history", default=None)
 
 
 @contextmanager
 def learning_from(history: History | None) -> Iterator[None]:
-    """Meanwhile every estimate takes these runs into account."""
+    """In this context every estimate takes these runs into account."""
     before = _HISTORY.set(history)
     try:
         yield
@@ -34,7 +34,7 @@ def learning_from(history: History | None) -> Iterator[None]:
 
 
 def corrected(found: Estimate, workload: Workload, gpu: Gpu) -> Estimate:
-    """The estimate after having seen own runs; as it is where there are none like this one."""
+    """The estimate, corrected by own runs; unchanged if there are none like this one."""
     history = _HISTORY.get()
     ratios = history(workload, gpu) if history is not None else ()
     if not ratios:
@@ -68,7 +68,7 @@ def posterior(seen: Sequence[float], prior: float) -> tuple[float, float]:
 
 
 def note(found: Estimate) -> Message | None:
-    """From how many runs it was learned."""
+    """Says by how many own runs the estimate was corrected, if any."""
     if not found.own_runs:
         return None
     return Message(

@@ -29,7 +29,7 @@ from stepwatch.units import DAY_S, HOUR_S, MINUTE_S, TERA, Interval
 SCHEMA = "stepwatch.plan/1"
 WIDTH_PER_LAYER = 64  # GPT-2 small is 12 x 64 wide, and so is nanochat at every depth
 _SHAPE = ("n_layer", "n_head", "n_embd")
-# Larger than anything that was ever trained: a slip of the keyboard.
+# Larger than anything that was ever trained: a typing error.
 _SIZES = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size", "gradient_accumulation_steps")
 _COUNTS = ("max_iters", "eval_iters", "eval_interval", "tokens_per_iter", "n_params")
 _LARGEST = dict.fromkeys((*_SIZES, "world_size"), 10**7) | dict.fromkeys(_COUNTS, 10**14)
@@ -43,7 +43,7 @@ class ClaimCheck(NamedTuple):
     text: str
     step_s: float
     needs_flops: float
-    """Of each card."""
+    """FLOP/s of each card."""
     of_peak: float
     verdict: Verdict
 
@@ -64,7 +64,7 @@ class Plan:
     saves: Interval
     flops_per_iter: float
     least_flops_per_iter: float
-    """What no implementation avoids; claims are judged by it."""
+    """What no implementation can avoid; claims are judged by it."""
     peak_flops: float
     fits: bool | None
     largest_batch_size: int | None
@@ -74,7 +74,7 @@ class Plan:
     emulated: bool = False
     """bfloat16 was asked for on a card that has none: it computes in software, slower than in float16."""
     notes: tuple[Message, ...] = ()
-    """What was assumed and should be known."""
+    """Assumptions that the user should know about."""
 
     @property
     def tokens_per_s(self) -> Interval:
@@ -98,7 +98,7 @@ def plan(
     link: str | float | None = None,
     claim: str | None = None,
 ) -> Plan:
-    """Raises UsageError for settings that make no sense, InputError where nothing is known of the card's speed."""
+    """Raises UsageError for settings that make no sense, InputError if nothing is known about the card's speed."""
     notes: list[Message] = []
     if gpu.segment == "cpu" and settings.text("dtype") != "float32":
         # On a processor train.py computes in float32, whatever dtype says.
@@ -176,17 +176,17 @@ def plan(
 
 
 def named_shape(model: str | None, depth: int | None) -> dict[str, Value]:
-    """The shape behind a model's name, or behind nanochat's --depth."""
+    """The shape that a model's name, or nanochat's --depth, stands for."""
     if depth is not None:
         return nanochat(depth)
     return dict(MODELS[model]) if model is not None else {}
 
 
 def _with_shape_and_batch(settings: Settings) -> tuple[Settings, bool]:
-    """Where only the tokens of an iteration or the parameters are known; True where the shape is a guess."""
+    """Fills in shape and batch if only parameters or tokens per iteration are known; True if the shape is a guess."""
     tokens = settings.count("tokens_per_iter")
     if tokens is not None and "batch_size" not in settings and "gradient_accumulation_steps" not in settings:
-        # A micro-batch that divides the tokens, and as many as it takes.
+        # A micro-batch that divides the tokens, and as many of them as it takes.
         sequences = max(tokens // (settings.count("block_size") or NANOGPT.block_size), 1)
         cards = settings.count("world_size") or 1
         sizes = range(NANOGPT.batch_size, 0, -1)
@@ -197,7 +197,7 @@ def _with_shape_and_batch(settings: Settings) -> tuple[Settings, bool]:
     n_params = settings.number("n_params")
     if n_params is None or any(name in settings for name in _SHAPE) or settings.text("init_from") in MODELS:
         return settings, False
-    # A GPT of that size, as deep as GPTs of its size are.
+    # A GPT of that size, as deep as GPTs of its size usually are.
     vocabulary = settings.count("vocab_size") or NANOGPT.vocab_size
 
     def size(depth: int) -> float:
@@ -214,7 +214,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
     _check(settings)
     try:
         # nanoGPT asks torch whether there is bfloat16; since 2.4 the answer is yes on every NVIDIA card, in software
-        # where it must be.
+        # if necessary.
         workload, assumed = Workload.from_settings(settings, has_bf16=gpu.has_bf16 or gpu.vendor == "NVIDIA")
     except ValueError as error:
         width, heads = settings.count("n_embd") or NANOGPT.n_embd, settings.count("n_head") or NANOGPT.n_head
@@ -231,7 +231,7 @@ def _workload(settings: Settings, gpu: Gpu) -> tuple[Workload, Settings]:
             about="settings",
         ) from error
 
-    # Figures that say the same thing twice, and differently. Only what was given by hand is refused for it.
+    # Redundant figures that contradict each other. They are refused only if they were given by hand.
     stated = settings.number("n_params")
     counted = workload.shape_params
     if stated and settings["n_params"].origin is not Origin.LOG and not 0.8 < counted / stated < 1.25:
@@ -344,7 +344,7 @@ def judge(text: str, of: Plan) -> ClaimCheck:
 
 
 def _pieces(text: str) -> list[tuple[float, str]]:
-    """`1 h 30 min` as its two figures with their units; a last figure without one is of the next smaller unit."""
+    """`1 h 30 min` as its two figures with their units; a last figure without one has the next smaller unit."""
     plain = text.strip().lower().replace("\u202f", "").replace("\u00a0", "").replace(" ", "").replace("_", "")
     plain = plain.removesuffix("/iter").removesuffix("/it").removesuffix("periteration")
     found = list(_PIECE.finditer(plain))

@@ -1,7 +1,7 @@
-"""One simulator for plan, forecast and advice: so many steps, evaluations and checkpoints, each at its price.
+"""One simulator for plan, forecast and advice: numbers of steps, evaluations and checkpoints, each at its price.
 
-What a change saves is the difference of two simulated runs. What both have in common cancels before it is uncertain:
-a run that evaluates half as often differs by those evaluations alone, however little is known of its step.
+What a change saves is the difference of two simulated runs. What both have in common cancels, with its uncertainty:
+a run that evaluates half as often differs only by those evaluations, however little is known about its step.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ UNCHANGED = Interval.exactly(1.0)
 
 
 class Prices(NamedTuple):
-    """What each thing costs once; None where it does not occur."""
+    """What each thing costs once; None if it does not occur."""
 
     step_s: Interval
     eval_s: Interval | None = None
     checkpoint_s: Interval | None = None
     pair_s: Interval | None = None
-    """An evaluation with its checkpoint, where only the two together were measured."""
+    """An evaluation with its checkpoint, if only the two together were measured."""
     start_s: Interval = NOTHING
     """Compilation and warm-up."""
 
@@ -39,16 +39,16 @@ class Loop(NamedTuple):
     never: int = 0
     """Evaluations that never save: nanoGPT's first."""
     share: Interval = NOTHING
-    """Of the others that do; where two runs have the same share, what is uncertain in it is the same too."""
+    """The share of the other evaluations that save; if two runs have the same share, its error is the same, too."""
     apart: Interval | None = None
-    """Checkpoints that do not go by the evaluations, where they are counted by themselves."""
+    """Checkpoints that do not depend on the evaluations, if they are counted separately."""
     step: Interval = UNCHANGED
     spill: Interval = UNCHANGED
-    """Of the step too, for what the card's memory cannot hold; both runs are equally wrong about it."""
+    """Another factor of the step, for what does not fit the card's memory; its error is the same in both runs."""
     evaluation: Interval = UNCHANGED
     checkpoint: Interval = UNCHANGED
     start_s: Interval | None = None
-    """In place of the price, where a change makes the start another one."""
+    """Replaces the price if a change affects the start."""
     lost_s: Interval = NOTHING
     """In stalls, and in work done again after failures."""
 
@@ -60,7 +60,7 @@ class Loop(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """The time of a run by part; `total_s` is narrower than the sum of the ends, since not all err at once."""
+    """The time of a run by part; `total_s` is narrower than the sum of the ends, since errors do not all coincide."""
 
     step_s: Interval
     eval_s: Interval
@@ -71,7 +71,7 @@ class Simulated(NamedTuple):
 
 
 def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulated:
-    """`one_model`: step and evaluation come from the same estimate, so that their errors go together."""
+    """`one_model`: step and evaluation come from the same estimate, so their errors go together."""
     steps = product(product(prices.step_s, loop.step), loop.spill).scaled(loop.iterations)
     evaluated = product(prices.eval_s or NOTHING, loop.evaluation).scaled(loop.evaluations)
     saves, each = loop.saves, product(prices.checkpoint_s or NOTHING, loop.checkpoint)
@@ -82,14 +82,14 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
     elif prices.pair_s is None or saves.high > loop.evaluations:  # some are made without an evaluation
         working = steps + evaluated + saved
     elif (loop.evaluation, loop.checkpoint) == (UNCHANGED, UNCHANGED):
-        # Evaluations that save are at the price of the two together, which is better known than either.
+        # Evaluations that save cost the price of the pair, which is better known than either part.
         alone, both = prices.eval_s or NOTHING, prices.pair_s
         low = min(alone.low, both.low) * (loop.evaluations - saves.low) + both.low * saves.low
         mid = alone.mid * (loop.evaluations - saves.mid) + both.mid * saves.mid
         high = min(alone.high, both.high) * (loop.evaluations - saves.high) + both.high * saves.high
         working = steps + Interval(min(low, mid), mid, max(high, mid))
     else:
-        # What the two together cost beyond their sum, or less, stays as it is.
+        # The difference between the price of the pair and the sum of its parts stays the same.
         events, known = evaluated + saved, (prices.eval_s or NOTHING).mid + (prices.checkpoint_s or NOTHING).mid
         beyond_s = (prices.pair_s.mid - known) * saves.mid
         working = steps + Interval(*(max(end + beyond_s, 0.0) for end in (events.low, events.mid, events.high)))
@@ -99,7 +99,7 @@ def simulate(loop: Loop, prices: Prices, *, one_model: bool = False) -> Simulate
 # --- a run of nanoGPT -------------------------------------------------------------------------------------------
 
 
-# Where only a better validation loss saves: early evaluations mostly improve, late ones mostly do not.
+# If only a better validation loss saves: early evaluations mostly improve, late ones mostly do not.
 SHARE_THAT_SAVES = Interval(0.15, 0.6, 1.0)
 
 
@@ -115,7 +115,7 @@ def prices_of(found: Estimate) -> Prices:
 
 
 def whole_run(found: Estimate, settings: Settings) -> tuple[Loop, Simulated]:
-    """A run from the estimate of its parts: what happens how often, and what that takes."""
+    """A run from the estimate of its parts: how often each thing happens, and what that takes."""
     loop = loop_of(settings)
     return loop, simulate(loop, prices_of(found), one_model=True)
 
@@ -137,12 +137,12 @@ def saving(before: Loop, after: Loop, prices: Prices) -> Interval:
     if prices.eval_s is not None and before.evaluation != after.evaluation:  # it is not known how much cheaper they are
         unit, factor = after.evaluations * prices.eval_s.mid, after.evaluation
         evaluations += Interval((factor.mid - factor.high) * unit, 0.0, (factor.mid - factor.low) * unit)
-    one_gain = after.step == after.evaluation and after.step != before.step  # then both are wrong about it alike
+    one_gain = after.step == after.evaluation and after.step != before.step  # then both have the same error
     return (_at_once(steps, evaluations) if one_gain else steps + evaluations) + start + lost
 
 
 def _cheaper(spent_s: Interval, before: Loop, after: Loop) -> Interval:
-    """Time spent x (before - after): the factors uncertain by themselves, what spills uncertain alike in both."""
+    """Time spent x (before - after): the factors have independent errors, the spill has the same error in both."""
     if (before.step, before.spill) == (after.step, after.spill):
         return NOTHING
     gains = [
@@ -158,7 +158,7 @@ def _cheaper(spent_s: Interval, before: Loop, after: Loop) -> Interval:
 
 
 def _doubt(loop: Loop) -> Interval:
-    """Of the factor of the step, around nothing."""
+    """The uncertainty of the factor of the step, around 0."""
     step = loop.step.scaled(loop.spill.mid)
     return Interval(step.low - step.mid, 0.0, step.high - step.mid)
 
@@ -179,7 +179,7 @@ def _saves_less(before: Loop, after: Loop) -> Interval:
 
 
 def _at(evaluations: float, saves: float, prices: Prices) -> Interval:
-    """So many evaluations and checkpoints less; as pairs where they go together, since those are better known."""
+    """The cost of these evaluations and checkpoints; as pairs where they go together, since those are better known."""
     pairs = 0.0
     if prices.pair_s is not None and evaluations * saves > 0:
         pairs = math.copysign(min(abs(evaluations), abs(saves)), saves)
@@ -194,7 +194,7 @@ def _at(evaluations: float, saves: float, prices: Prices) -> Interval:
 
 
 def product(one: Interval, other: Interval) -> Interval:
-    """Of independent positive quantities: the relative half-widths add in quadrature."""
+    """The product of independent positive quantities: the relative half-widths add in quadrature."""
     if other == UNCHANGED:
         return one
     mid = one.mid * other.mid
@@ -204,5 +204,5 @@ def product(one: Interval, other: Interval) -> Interval:
 
 
 def _at_once(one: Interval, other: Interval) -> Interval:
-    """The sum of two that are low or high together."""
+    """The sum of two quantities that are low or high together."""
     return Interval(one.low + other.low, one.mid + other.mid, one.high + other.high)

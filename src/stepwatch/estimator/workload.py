@@ -34,7 +34,7 @@ class Workload:
     world_size: int = NANOGPT_DEFAULTS["world_size"]
     dtype: str = NANOGPT_DEFAULTS["dtype"]
     compile: bool | None = NANOGPT_DEFAULTS["compile"]
-    """None is unknown: estimated as compiled, with an interval as wide as that is uncertain."""
+    """None if unknown: estimated as compiled, with a wider interval."""
     flash: bool | None = NANOGPT_DEFAULTS["flash"]
     fused: bool = NANOGPT_DEFAULTS["fused"]
     activation_checkpointing: bool = NANOGPT_DEFAULTS["activation_checkpointing"]
@@ -42,7 +42,7 @@ class Workload:
     chunked_loss: bool = False  # `stepwatch train` never holds all logits of a large vocabulary
     tf32: bool = True  # for float32: nanoGPT allows TF32
     eval_iters: int = NANOGPT_DEFAULTS["eval_iters"]
-    stated_params: float | None = None  # where the model differs from GPT-2, as nanochat's value embeddings
+    stated_params: float | None = None  # if the model differs from GPT-2, as with nanochat's value embeddings
     static_bytes_per_param: float = ADAM_BYTES_PER_PARAM
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Workload:
         if not has_bf16:
             base["dtype"] = "float16"
         tokens = given.get("tokens_per_iter")
-        if isinstance(tokens, int):  # only those of an iteration are known
+        if isinstance(tokens, int):  # only the tokens of an iteration are known
             batch, block = (int(given.get(name, base[name])) for name in ("batch_size", "block_size"))
             base["gradient_accumulation_steps"] = max(1, round(tokens / (batch * block)))
         assumed = {name: value for name, value in base.items() if name not in given}
@@ -85,7 +85,7 @@ class Workload:
 
     @property
     def shape_params(self) -> float:
-        """As the shape gives them, whatever was stated."""
+        """All parameters by the shape, even if another number was stated."""
         width = self.n_embd
         vectors = 13 if self.bias else 2  # two norms; with biases theirs, and those of the matrices (3 + 1 + 4 + 1)
         layers = self.n_layer * (LAYER_WEIGHTS * width * width + vectors * width)
@@ -105,7 +105,7 @@ class Workload:
 
     @property
     def optimizer_flops(self) -> float:
-        """Of Muon, once in an iteration: five turns of two or three products for each matrix of a layer."""
+        """FLOPs of Muon, once per iteration: five turns of three products for each matrix of a layer."""
         squares, wide = 4, 2  # queries, keys, values and their output; the MLP, four times as wide
         turns, square, oblong = 5, 6, 18  # a turn in cubes of the width: 2 m² n for the Gram matrix, 2 m³, 2 m² n
         cubes = turns * (squares * square + wide * oblong)

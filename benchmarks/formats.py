@@ -69,7 +69,7 @@ class Kind:
     """False if step times are taken from the clock, so that the clock cannot check them."""
 
 
-# --- files that are no log of lines -----------------------------------------------------------------------------
+# --- files that are not logs of lines ---------------------------------------------------------------------------
 
 
 def _object(data: bytes) -> dict[str, object]:
@@ -321,7 +321,7 @@ class Rate:
     """Why there is no rate."""
 
 
-# --- what is there ----------------------------------------------------------------------------------------------
+# --- the corpus -------------------------------------------------------------------------------------------------
 
 
 def samples(place: Path, names: Collection[str] = FORMATS.keys()) -> Iterator[Sample]:

@@ -120,7 +120,7 @@ class Scene:
                     self._iteration += 1
                     self._left = self._new_step()
 
-    # --- as NVML answers ----------------------------------------------------------------------------------------
+    # --- what NVML answers --------------------------------------------------------------------------------------
 
     def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None: ...

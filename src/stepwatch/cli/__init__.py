@@ -238,7 +238,7 @@ option = partial(click.option, cls=Option)
 described = partial(click.command, cls=Command)
 
 
-# --- the command above all others -------------------------------------------------------------------------------
+# --- the main command -------------------------------------------------------------------------------------------
 
 
 class _Commands(Command, click.Group):

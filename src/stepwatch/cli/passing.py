@@ -1,6 +1,6 @@
 """Passes a command's output on as it comes, and keeps a copy.
 
-On a terminal the command gets a terminal of its own, so that colours, bars, the window size and Ctrl-C work as
+On a terminal the command gets its own terminal, so that colours, bars, the window size and Ctrl-C work as
 without us; otherwise it gets pipes. A separate process does this and nothing else: whatever happens to
 `stepwatch run`, the training keeps its output.
 """

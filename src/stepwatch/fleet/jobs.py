@@ -27,7 +27,7 @@ class _Chain:
     gap_s: float | None = 0.0
 
     def takes(self, run: Run) -> bool:
-        """Whether the run continues this chain, which has not finished, by its start time and its first iteration."""
+        """Whether the run can continue this chain: the chain is unfinished, and start time and first iteration fit."""
         last = self.runs[-1]
         if last["done"] or run["first_iteration"] is None:
             return False

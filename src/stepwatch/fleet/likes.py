@@ -146,7 +146,7 @@ def _outliers(like: Pairs, place_of: Callable[[Run], str | None], kind: str) -> 
             yield _suspect(kind, place, slower, [run for run, _ in there], elsewhere)
 
 
-# --- from a day on ----------------------------------------------------------------------------------------------
+# --- changes on a day -------------------------------------------------------------------------------------------
 
 
 def _change(like: Pairs) -> _Change | None:
@@ -195,7 +195,7 @@ def _is_regression(dated: Pairs, change: _Change) -> bool:
 
 
 def _split(residuals: Floats) -> tuple[int, float]:
-    """Where the second level begins, and the probability of as much without a change."""
+    """Where the second level begins, and how probable that is without a change."""
     count = len(residuals)
     ranks, seen = residuals.argsort().argsort() + 1.0, np.arange(1, count + 1)
     sums = 2 * np.cumsum(ranks) - seen * (count + 1)

@@ -1,4 +1,4 @@
-"""What a page needs beside its body: styles and scripts. A server sends only these, so nothing here analyses."""
+"""What a page needs besides its body: styles and scripts. A server only sends these, so nothing here analyses."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def memory(plan: Plan) -> tuple[Message, ...]:
     return amount, fit, Message("The largest batch_size that does: {largest:n}.", largest)
 
 
-# --- what it rests on -------------------------------------------------------------------------------------------
+# --- what it is based on ----------------------------------------------------------------------------------------
 
 
 def assumed(plan: Plan) -> Iterator[Message]:
@@ -250,7 +250,7 @@ def known_settings(plan: Plan) -> Iterator[tuple[Message, Message, Message]]:
             yield word(name), word(value_text(setting)), ORIGINS[setting.origin]
 
 
-# --- what to know beside it -------------------------------------------------------------------------------------
+# --- what else to know ------------------------------------------------------------------------------------------
 
 
 def warnings(plan: Plan) -> Iterator[Message]:

@@ -253,7 +253,7 @@ def _findings(report: Report, run: RunReport) -> dict[str, list[doc.Text]]:
     priorities |= {
         id(finding): doc.Priority.MORE + place for place, finding in enumerate(others[1 : max(spare, 1) + 1])
     }
-    # Whoever gives a price asks for the cost.
+    # Whoever states a price wants to know the cost.
     priorities |= {id(finding): doc.Priority.PRESSING for finding in others if finding.code == "cost"}
     slow = a.costs.step_known and (a.phases.phase != Phase.STEP).any()
     absent = {"slow": not slow, "ranks": a.ranks is None}  # missing sections

@@ -108,7 +108,7 @@ def part_rows(a: Analysis) -> tuple[PartRow, ...]:
         if cost is None or (part == "compile" and parts_s[part] == 0 and cost.high < costs.step_s.mid):
             continue  # no start is visible
         how = costs.how.get(f"{part}_s", "")
-        # The time of rows that count as evaluations only by their period is measured; that it is an evaluation is not.
+        # If rows are evaluations only by their period, their time is measured, but not that it is an evaluation's.
         silent = part == "eval" and not a.run.evaluations and a.phases.eval_interval_inferred
         known = cost.high > 0
         rows.append(
@@ -410,7 +410,7 @@ def step_time(a: Analysis) -> Message | None:
 # --- the verdict: a badge, one sentence, and the first thing to do ----------------------------------------------
 
 
-# A shape for each tone: colour alone would be lost on one reader in twelve.
+# A shape for each tone: one reader in twelve cannot rely on colour alone.
 BADGES = {
     Status.CRASHED: Badge("✖", Message("Crashed"), "bad"),
     Status.DIVERGED: Badge("✖", Message("Diverged"), "bad"),

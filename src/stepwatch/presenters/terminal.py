@@ -27,7 +27,7 @@ from stepwatch.presenters.screen import (
     wrapped,
 )
 
-LEAST_CHART_HEIGHT = 3  # lines; 5 where the first screen has room, 7 in the full report
+LEAST_CHART_HEIGHT = 3  # lines; 5 if the first screen has room, 7 in the full report
 _MARKS = {
     "warning": ("!", "bold red"),
     "notice": ("•", "yellow"),

@@ -111,7 +111,7 @@ def unfailing(event: F) -> F:
     return heard  # type: ignore[return-value]
 
 
-# --- what a model of torch shows of itself without being run -----------------------------------------------------
+# --- what a torch model shows without being run ------------------------------------------------------------------
 
 
 def n_params(model: Any) -> int | None:

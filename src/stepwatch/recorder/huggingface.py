@@ -32,7 +32,7 @@ __all__ = ["FILE", "StepwatchCallback"]
 
 
 class StepwatchCallback(RecordingCallback, TrainerCallback):  # type: ignore[misc]
-    """Writes where the time of a training goes; without a path, to stepwatch.jsonl in the output directory."""
+    """Records where the time of a training goes; without a path, in stepwatch.jsonl in the output directory."""
 
     _tokens: _Tokens | None = None
     _step_ended: float | None = None

@@ -47,7 +47,7 @@ _LOSSES = ("val_loss", "val/loss", "valid_loss", "valid/loss", "validation_loss"
 
 
 class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
-    """Writes where the time of a training goes; without a path, to stepwatch.jsonl in the root directory."""
+    """Records where the time of a training goes; without a path, in stepwatch.jsonl in the root directory."""
 
     _undo: Sequence[Callable[[], None]] = ()
     _steps_done = _tokens = 0
@@ -146,7 +146,7 @@ class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
             events.evaluation.note(val_loss=loss)
         events.end_evaluation()
 
-    # --- what there is no event for -----------------------------------------------------------------------------
+    # --- phases without an event --------------------------------------------------------------------------------
 
     def _hear_start(self, action_name: str) -> None:
         if action_name.endswith(_FETCH) and self._waiting_since is None:

@@ -201,7 +201,7 @@ class Stopwatch:
         return rest
 
     def _noted_with_care(self, notes: dict[str, Any]) -> bytes:
-        """Leaves out what is no plain value: reading the value of a tensor would wait for the device."""
+        """Leaves out anything but plain values: reading the value of a tensor would wait for the device."""
         figures = {name: value.item() if type(value).__module__ == "numpy" else value for name, value in notes.items()}
         plain = {
             name: value

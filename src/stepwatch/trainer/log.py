@@ -1,4 +1,4 @@
-"""The log: nanoGPT's lines, so that its readers can read them, with the time of the step alone.
+"""The log: nanoGPT's lines, for programs that read its logs, but with the time of the step alone.
 
 Evaluations, checkpoints and compilation have their own lines and times. Only the first rank writes. On a terminal there
 is a progress bar below the lines.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stepwatch.trainer.hardware import Device
 
 
-_OFTEN_S = 30.0  # between two lines that only show how far it is
+_OFTEN_S = 30.0  # seconds between lines that only show progress
 
 
 class Log:
@@ -35,7 +35,7 @@ class Log:
         self._last_eta = self._last_progress = time.monotonic()
 
     def say(self, line: str) -> None:
-        """A closed pipe or a full disk does not end the training."""
+        """Writes a line; a closed pipe or a full disk does not end the training."""
         if not self._speaks:
             return
         try:
@@ -48,7 +48,7 @@ class Log:
                 self.hint(f"note: the log cannot be written ({error.strerror}); the training goes on")
 
     def hint(self, line: str) -> None:
-        """To standard error; not part of the log."""
+        """Writes to standard error; not part of the log."""
         if self._speaks:
             with suppress(OSError):
                 print(line, file=sys.stderr, flush=True)
@@ -78,7 +78,7 @@ class Log:
         self.say(f"eta {middle} ({low} to {high}) at iter {number}")
 
     def evaluating(self, number: int, done: int, total: int) -> None:
-        """In the bar, or as a line now and then: an evaluation may take minutes."""
+        """Shows the progress in the bar, or now and then as a line: an evaluation may take minutes."""
         if self._bar is not None:
             bar, task = self._bar
             bar.update(task, description=f"evaluating {done}/{total}")
@@ -97,7 +97,7 @@ class Log:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        # Lines of the log stay on standard output: only where that is the same screen, the bar must make room.
+        # Lines of the log stay on standard output: only if that is the same screen, the bar must make room.
         bar = Progress(*columns, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty(), transient=True)
         self._bar = bar, bar.add_task("training", total=last, completed=first)
         bar.start()
@@ -114,5 +114,5 @@ class Log:
         if self._lost:
             try:
                 sys.stdout.flush()
-            except OSError:  # what is left of the log is no reason to end with an error
+            except OSError:  # losing the rest of the log is no reason to end with an error
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end

@@ -254,7 +254,7 @@ class TrainingLoop:
         """Whether ckpt.pt is the best model so far; other saves are written next to it."""
         return not (self.config.always_save_checkpoint or self.config.checkpoint_interval)
 
-    # --- going on exactly ---------------------------------------------------------------------------------------
+    # --- resuming exactly ---------------------------------------------------------------------------------------
 
     def resume_point(self) -> ResumePoint:
         card = self.device.generator_state()

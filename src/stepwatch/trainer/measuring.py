@@ -103,7 +103,7 @@ def calibrate(
         report(Message("the parts of a training step"))
         curves |= part_curves(timer)
         figures |= part_figures(timer)
-    if clock is time.perf_counter:  # a test's clock does not see other programs
+    if clock is time.perf_counter:  # a clock of this process alone does not see other programs
         saved["waiting"] = figure_of([waiting(before, load)], unit="1")
     figures |= saved
     if compiles:

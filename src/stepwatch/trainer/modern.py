@@ -25,7 +25,7 @@ from stepwatch.trainer.model import WEIGHT_STD, GPTConfig
 from stepwatch.trainer.optimizer import AdamW, fused_if_possible
 
 CAP = 15.0  # record 18; 30 in Gemma 2, arXiv 2408.00118
-LOWEST_FREQUENCY = 1 / 1024  # record 17: in turns per position; half of the pairs do not turn at all
+LOWEST_FREQUENCY = 1 / 1024  # record 17: radians per position; half of the pairs do not turn at all
 SCORE_SCALE = 0.12  # record 20: queries and keys of length 1 need another scale than 1 / sqrt(width)
 MOMENTUM = 0.95
 # K. Jordan, kellerjordan.github.io/posts/muon: five iterations bring singular values of any size near 1.

@@ -173,7 +173,7 @@ def model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name.removeprefix("_orig_mod."): tensor for name, tensor in loaded["model"].items()}
 
 
-# --- to go on exactly -------------------------------------------------------------------------------------------
+# --- resuming exactly -------------------------------------------------------------------------------------------
 
 
 class ResumePoint(NamedTuple):

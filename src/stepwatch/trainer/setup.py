@@ -219,7 +219,7 @@ def recompute_activations(model: nn.Module) -> None:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
-# --- compiled, and shared among the ranks -----------------------------------------------------------------------
+# --- compiling, and sharing among the ranks ---------------------------------------------------------------------
 
 
 def compile_and_share(training: Training, log: Log) -> bool:

@@ -144,7 +144,7 @@ class Snapshot:
         return Copy(copy, sizes.whole, pairs, [stream.record_event() for stream in self._streams.values()])
 
     def _without_copy(self, sizes: Sizes) -> type[InPlace | Packed] | None:
-        if sizes.on_card:  # a card does not wait for a disk, so its memory is copied, regardless of the size
+        if sizes.on_card:  # a card must not wait for the disk, so its memory is copied, regardless of the size
             return None
         if sizes.here > LARGEST_COPY:
             return InPlace

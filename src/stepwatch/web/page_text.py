@@ -101,7 +101,7 @@ def packed(text: str) -> bytes:
     return gzip.compress(text.encode(), mtime=0)
 
 
-# --- words, by the names that the template and the scripts call them --------------------------------------------
+# --- words, by their names in the template and the scripts ------------------------------------------------------
 
 
 WORDS = {

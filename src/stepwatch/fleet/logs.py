@@ -259,8 +259,10 @@ def reason_of(error: Exception) -> str:
 def without_password(place: str) -> str:
     """The place; raises InputError if it has a password, which the store would keep."""
     if "://" in place and urlsplit(place).password is not None:
+        scheme = urlsplit(place).scheme.upper()  # fsspec reads FSSPEC_<SCHEME>_<OPTION>
+        example = "AWS_SECRET_ACCESS_KEY=…" if scheme == "S3" else f"FSSPEC_{scheme}_PASSWORD=…"
         raise InputError(
             Message("there is a password in the address, which would be kept in the store"),
-            Message("give it by the environment: {example:list}", {"example": "FSSPEC_SFTP_PASSWORD=…"}),
+            Message("give it by the environment: {example:list}", {"example": example}),
         )
     return place

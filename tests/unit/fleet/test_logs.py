@@ -74,3 +74,17 @@ def test_a_link_in_a_circle_ends(tmp_path: Path) -> None:
 def test_a_place_that_is_not_there_is_one_clear_error(place: str) -> None:
     with pytest.raises(InputError):
         find_logs([place])
+
+
+@pytest.mark.parametrize(
+    ("place", "variable"),
+    [
+        ("s3://me:secret@bucket/runs", "AWS_SECRET_ACCESS_KEY=…"),
+        ("sftp://me:secret@host/runs", "FSSPEC_SFTP_PASSWORD=…"),
+    ],
+)
+def test_a_password_in_an_address_is_refused_with_the_variable_for_it(place: str, variable: str) -> None:
+    with pytest.raises(InputError) as error:
+        find_logs([place])
+    assert error.value.remedy is not None
+    assert variable in str(error.value.remedy.params["example"])

@@ -308,7 +308,7 @@ def check(value: Any, name: str = "", depth: int = 0) -> None:
 
 @cache
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """The fields of that type by name; () for a sequence; None if it contains nothing to check."""
+    """The fields of that type by name; () for a container; None if it contains nothing to check."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
     return () if issubclass(kind, (tuple, list, dict)) else None

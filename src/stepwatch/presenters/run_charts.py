@@ -213,9 +213,8 @@ def anatomy(a: Analysis, language: str) -> Plot | None:
         "mark": {
             "tooltip": vega.tooltip(one_of(names, "datum.k"), tips),
             "cornerRadius": 0,
-            "stroke": {
-                "expr": one_of(vega.PART_COLOURS, "datum.part")
-            },  # so that a step next to a minute is a line, not nothing
+            # So that a step next to a minute is a line, not nothing.
+            "stroke": {"expr": one_of(vega.PART_COLOURS, "datum.part")},
         },
         "encoding": {"x": {"field": "from", **x}, "x2": {"field": "to"}, "color": color},
     }

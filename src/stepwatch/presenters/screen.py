@@ -245,9 +245,9 @@ def fitted(
         kept.remove(column)
     widths = {column: least(column) for column in kept}
     for column, narrowest in (
-        (name, 8),
+        (name, 8),  # enough for the two ends of a name
         (state, max(longest_word(row.cells[state]) for row in rows)),
-    ):  # 8 for the two ends of a name
+    ):
         excess = sum(widths.values()) + len(GAP) * (len(kept) - 1) - width
         widths[column] = max(widths[column] - max(excess, 0), min(narrowest, widths[column]))
     for column, longest in (

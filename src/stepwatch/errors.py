@@ -7,7 +7,7 @@
     │   ├── NoIterations      read, but no iteration found
     │   │   ├── ConfigGiven   a config, not a log
     │   │   ├── LooksLike     no known format, but lines that may be iterations
-    │   │   └── NothingRead   of several logs none could be read
+    │   │   └── NothingRead   none of several logs could be read
     │   └── UnknownGpu        no such card in the catalogue, or no usable calibration of this machine
     └── UsageError            wrong usage (exit code 2)
         └── NoSuchRun         the log holds fewer runs

@@ -204,7 +204,7 @@ _ASIDE = tuple(
 )
 OPTIONS: Mapping[str, Option] = {option.name: option for option in (*_ALL, *_ASIDE)}
 
-# Which command takes which options, in the order of its help. An option of only one command is declared there.
+# Which command takes which options, in the order of its help. Options of a single command are declared in it.
 COMMAND_LINE: Mapping[str, tuple[str, ...]] = {
     "explain": (
         *("gpu", "lang", "config", "settings", "full", "run", "no_iterations", "with_lines", "front_matter"),

@@ -322,7 +322,7 @@ class Live:
         self._fresh = False
         try:
             run = self._reader.run()
-        except NoIterations:  # the beginning of a file that says nothing before its end
+        except NoIterations:  # the beginning of a file that can be read only as a whole
             run = None
         if run is None:
             self._not_before = now_s + 100 * (self._stopwatch() - begin)

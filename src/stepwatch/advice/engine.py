@@ -128,7 +128,7 @@ def advice_on_case(case: Case) -> AdviceList:
 
 
 def _priced(case: Case, proposal: Proposal) -> Advice | None:
-    """The proposal with its saving; None if that may be too little, or if the run would be another one or not fit."""
+    """The proposal with its saving; None if it may save too little, trains something else, or does not fit the card."""
     saves = case.saving(proposal.new_settings, proposal.effect)
     saves = Interval(*(min(end, proposal.most_s) for end in (saves.low, saves.mid, saves.high)))
     least = 0.0 if proposal.required else case.least_saving_s

@@ -48,7 +48,7 @@ def combined_gain(published: Interval, measured: Interval) -> Interval:
     """
 
     def beyond(gain: float) -> float:
-        """How far outside the published range, in the logarithm."""
+        """How far the gain is outside the published range, in its logarithm."""
         return max(math.log(published.low / gain), math.log(gain / published.high), 0.0)
 
     def deviation(end: float) -> float:

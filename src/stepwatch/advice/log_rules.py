@@ -183,7 +183,7 @@ def slow_stretch(case: Case) -> Iterator[Proposal]:
 
 
 def heat(case: Case) -> Iterator[Proposal]:
-    """The steps became longer little by little, as when a card warms up; without a schedule, which does that, too."""
+    """The steps became longer little by little, as when a card warms up; not if a schedule may have caused it."""
     a = case.analysis
     if a is None or a.run.traits.schedules or a.regimes.drift is None or len(a.regimes.regimes) > 1:
         return

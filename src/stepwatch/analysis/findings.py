@@ -574,7 +574,7 @@ def against_the_card(a: Analysis) -> Iterator[Finding]:
         return
     if a.expected is not None and a.costs.how.get("step_s") == MEASURED:
         yield against_the_model(a, a.expected.step_s, gpu)
-    # Far below what others reach on this card, with a model that is too large to be slow because of its size.
+    # Far below what others reach on this card, although the model is not small, which would explain it.
     n_params = a.run.settings.number("n_params") or (a.run.flops_per_token or 0.0) / 6
     if t.normal_mfu is not None and t.mfu is not None and a.expected is None and n_params >= PUBLISHED_PARAMS:
         facts = {"mfu": t.mfu, "gpu": gpu.name, "low": t.normal_mfu.low, "high": t.normal_mfu.high}

@@ -208,8 +208,8 @@ class Known:
         return other
 
     def analyse(self, run: Run) -> Analysis:
-        """Analyses a run on the card that was named, else the log's. The user's settings override what the log says,
-        that overrides the config, and the config overrides what was inferred."""
+        """Analyses a run on the card that was named, else the log's. Precedence of settings: those of the user, of the
+        log, of the config, and inferred ones."""
         gpu, origin = self._card or (None, None)
         if gpu is None and run.gpu_text and (found := find_gpu_in_text(run.gpu_text)) is not None:
             gpu, origin = found, Origin.LOG.value
@@ -353,7 +353,7 @@ def compare(before: ExplainRequest, after: ExplainRequest, fail_over: str | None
                 report = explain(asked)
             except (NothingRead, ConfigGiven):
                 raise
-            except NoIterations as error:  # it must be said which of the two logs
+            except NoIterations as error:  # says which of the two logs it is
                 what = Message("{name:word}: {what:word}", {"name": name, "what": error.what})
                 named = NoIterations(what, error.remedy, about=field)
                 named.notices = error.notices

@@ -21,7 +21,7 @@ _DISPLAYS = frozenset({"geforce", "laptop", "desktop", "titan"})
 
 
 def vram_bytes(workload: Workload, gpu: Gpu | None = None) -> Interval:
-    """Peak memory of one card, context and display's reserve included."""
+    """Peak memory of one card, including the CUDA context and the reserve for a display."""
     fixed = workload.static_bytes_per_param * workload.n_params + MEMORY.context
     if gpu is not None and gpu.segment in _DISPLAYS:
         fixed += MEMORY.display

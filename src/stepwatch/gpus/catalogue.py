@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Memory is sold in GB and built in GiB: an RTX 4070 of "12 GB" reports 12.0 GiB to the driver.
 GIB = 2**30
 
-# How far above the advertised peak a true figure can lie. Desktop cards boost past the advertised clock (an RTX 5090
+# How far above the advertised peak a true figure can be. Desktop cards boost past the advertised clock (an RTX 5090
 # reaches 113 %), power-capped data-centre cards stay below it (A100 85 %, H100 80 %, H20 96 %).
 BOOST_SLACK = 1.25
 

@@ -32,7 +32,7 @@ def repeated(values: npt.NDArray[Column], counts: Ints) -> npt.NDArray[Column]:
 def rows_from(column: npt.NDArray[Any], values: npt.ArrayLike) -> Ints:
     """For each value, the first row of a rising column that is not below it.
 
-    Like np.searchsorted, but that copies the column if its type differs from that of the values.
+    Like np.searchsorted, which would copy a column whose type differs from that of the values.
     """
     values = np.asarray(values)
     if column.dtype.kind == "i" and values.dtype != column.dtype:

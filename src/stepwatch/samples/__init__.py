@@ -10,7 +10,7 @@ PARQUET_FILE = "samples.parquet"
 RUN_FILES = (LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE, PARQUET_FILE)
 """The files in a directory made by `stepwatch run`."""
 BESIDE = ".samples.csv"
-"""The end of the samples' name for any other log: `run.samples.csv` for `run.jsonl`."""
+"""The suffix of the samples of any other log: `run.samples.csv` for `run.jsonl`."""
 
 MACHINE: Mapping[str, str] = {
     "cpu": "share of all processors that are busy",

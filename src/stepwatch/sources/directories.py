@@ -20,7 +20,7 @@ PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run
 
 
 def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
-    """The console output of a W&B run and the files that say more about it; None if it is no such directory."""
+    """The console output of a W&B run and the files that say more about it; None for any other directory."""
     inner = os.path.join(path, "files")
     place = inner if os.path.isdir(inner) else path
     beside = [file for name in BESIDE if os.path.isfile(file := os.path.join(place, name))]
@@ -44,7 +44,7 @@ def event_files(path: str) -> list[str]:
 
 
 def mlflow_files(path: str) -> list[tuple[str, str]]:
-    """The parameters and metrics of an MLflow run, each with its name; empty if it is no such directory."""
+    """The parameters and metrics of an MLflow run, each with its name; empty for any other directory."""
     if not os.path.isfile(os.path.join(path, "meta.yaml")) or not os.path.isdir(os.path.join(path, "metrics")):
         return []
     found = []
@@ -67,7 +67,7 @@ def log_in(path: str) -> str:
 
 
 def samples_in(path: str) -> str | None:
-    """The samples in the directory of a run; CSV if there is Parquet too, since the CSV is written up to the end."""
+    """The samples in the directory of a run; CSV rather than Parquet, since it is written up to the end."""
     files = (os.path.join(path, name) for name in (SAMPLES_FILE, PARQUET_FILE))
     return next(filter(os.path.isfile, files), None)
 

@@ -14,7 +14,7 @@ from stepwatch.sources.contents import MAGIC_BYTES, READ_BYTES, kind_of
 
 
 def parts(packing: str, head: bytes, stream: IO[bytes]) -> Iterator[bytes]:
-    """The contents of all members, in pieces of bounded size; a truncated or damaged file is read up to there."""
+    """The contents of all members, in pieces of bounded size; a truncated or damaged file is read up to that point."""
     machine, damage = _machine_for(packing)
     data = head + stream.read(READ_BYTES)
     while data or not machine.needs_input:

@@ -162,7 +162,7 @@ class Stored:
 
 
 class _Again(io.RawIOBase):
-    """The same file as a stream of its own, from its beginning."""
+    """The file as a separate stream, from its beginning."""
 
     def __init__(self, stored: Stored) -> None:
         self._stored, self._place = stored, 0

@@ -171,7 +171,7 @@ def put_aside(parts: Iterable[bytes]) -> mmap | None:
     return mapped
 
 
-def let_go() -> None:
+def release_pages() -> None:
     """Releases the memory of everything that was put aside; it is loaded again when it is read."""
     if sys.platform != "win32" and _ASIDE:
         import mmap

@@ -64,11 +64,11 @@ def test_what_is_put_aside_is_in_memory_only_while_it_is_read() -> None:
     parts = [bytes([number]) * 1_000_000 for number in range(16)]
     aside = platforms.put_aside(iter(parts))
     assert aside is not None
-    platforms.let_go()
+    platforms.release_pages()
     before = in_memory()
     assert aside[:] == b"".join(parts)
     assert in_memory() - before > 15e6
-    platforms.let_go()
+    platforms.release_pages()
     assert in_memory() - before < 1e6
     assert aside[-1] == 15
 

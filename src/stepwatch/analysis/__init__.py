@@ -24,7 +24,7 @@ from stepwatch.analysis.throughput import (
     with_expected_step,
     workload_of,
 )
-from stepwatch.platforms import let_go
+from stepwatch.platforms import release_pages
 from stepwatch.run import Run, Timing
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def analyse(
         from stepwatch.analysis import begun
 
         return begun.before_the_first(run, expected, gpu, gpu_origin)
-    let_go()
+    release_pages()
     phases = find_phases(run)
     regimes = find_regimes(run, phases)
     costs = find_costs(run, phases, regimes)

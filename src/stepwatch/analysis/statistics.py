@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stepwatch.platforms import let_go
+from stepwatch.platforms import release_pages
 from stepwatch.run import Floats, Ints, Iterations, Run
 from stepwatch.units import Z90
 
@@ -24,7 +24,7 @@ MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for a n
 PIECE = 1 << 20
 """Rows of a long column that are processed at a time, so that intermediate results do not take memory of its size."""
 _WHOLE_PIECES = 4
-"""Up to this length, chosen rows are copied: they are then selected only once, however often they are used."""
+"""Up to so many pieces, chosen rows are copied: they are then selected only once, however often they are used."""
 _SAMPLED, _AROUND = 1 << 16, 0.01
 
 Part = Callable[[slice], Floats]
@@ -37,7 +37,7 @@ def pieces(count: int) -> Iterator[slice]:
     """Slices for `count` rows; if there are many, memory of columns that were put aside is released before each."""
     for begin in range(0, count, PIECE):
         if count > PIECE:
-            let_go()
+            release_pages()
         yield slice(begin, min(begin + PIECE, count))
 
 
@@ -243,7 +243,7 @@ def block_medians(values: Column, blocks: int) -> Floats:
 
 
 def standard_error(values: Column) -> float:
-    """The error of the median of a series that may wander: the larger one of independent values and of its blocks."""
+    """The standard error of the median of a series that may wander: as if independent, or by blocks if that is larger."""
     count = len(values)
     if count < 2:
         return 0.0

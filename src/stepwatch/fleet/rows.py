@@ -29,7 +29,7 @@ from stepwatch.messages import Message
 from stepwatch.presenters.run_json import settings_json
 from stepwatch.readers import read_all
 from stepwatch.readers.collection import looks_like_log, sniffs_of
-from stepwatch.readers.log_files import Wanted
+from stepwatch.readers.log_files import ReadingOptions
 from stepwatch.report import Report, RunReport
 from stepwatch.run import Run
 from stepwatch.settings import KINDS
@@ -103,7 +103,7 @@ def failed(name: str, cause: str, what: Message) -> Rows:
 def _tables_of(asked: LogTask) -> Rows:
     paths = tuple(path for path in asked.paths if not path.endswith(".samples.csv"))
     if not os.path.isdir(paths[0]):
-        sniffs = sniffs_of(Wanted())
+        sniffs = sniffs_of(ReadingOptions())
         # Reading a smaller file costs no more than checking whether it is a log.
         if len(paths) > 1 or os.path.getsize(paths[0]) > 1 << 20:
             paths = tuple(path for path in paths if looks_like_log(path, sniffs))

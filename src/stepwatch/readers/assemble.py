@@ -13,7 +13,16 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.bounds import within
 from stepwatch.readers.formats import Reader
-from stepwatch.readers.records import ANNOUNCED, ETA_END, LINE_OF, OVER, Kinds, Records, rows_where, through_midnight
+from stepwatch.readers.records import (
+    ESTIMATED_END,
+    LINE_OF,
+    OTHER_PROGRAM,
+    STEPS_CHANGE,
+    Kinds,
+    Records,
+    rows_where,
+    through_midnight,
+)
 from stepwatch.run import (
     SENTINEL_MFU,
     Checkpoint,
@@ -87,7 +96,7 @@ def starts_of_runs(iterations: Iterations, kinds: Kinds) -> list[float]:
     starts = _header_starts(iterations, headers) if headers else set()
     rows = _sentinel_rows(iterations) if (iterations.reported_mfu[1:] == SENTINEL_MFU).any() else set()
     if (iterations.number[1:] <= iterations.number[:-1]).any():  # else no number is repeated
-        rows |= _begun_again(iterations) | _other_excerpts(iterations)
+        rows |= _restarted_rows(iterations) | _rows_of_other_excerpts(iterations)
         seen: set[float] = set()
         for row in np.flatnonzero(iterations.number == 0).tolist():
             time = float(iterations.time_s[row])
@@ -171,7 +180,7 @@ def _sentinel_rows(iterations: Iterations) -> set[int]:
     return starts
 
 
-def _begun_again(iterations: Iterations) -> set[int]:
+def _restarted_rows(iterations: Iterations) -> set[int]:
     """Rows at which the log returns to its first number and repeats known numbers with other times."""
     number = iterations.number
     again = np.flatnonzero((number[1:] == number[0]) & (number[:-1] > number[0])) + 1
@@ -187,7 +196,7 @@ def _begun_again(iterations: Iterations) -> set[int]:
     return starts
 
 
-def _other_excerpts(iterations: Iterations) -> set[int]:
+def _rows_of_other_excerpts(iterations: Iterations) -> set[int]:
     """Rows at which the numbers go back, then continue with another distance and other times: another run's excerpt."""
     number, time_s = iterations.number, iterations.time_s
     starts = set()
@@ -216,7 +225,9 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
     last = int(iterations.line.max()) if len(iterations) else math.inf
     facts = [fact for fact in kinds.facts if fact.line <= last]
     named = {fact.name: fact.value for fact in facts}
-    over = min((fact.line for fact in kinds.facts if fact.name == OVER and fact.line >= last), default=math.inf)
+    over = min(
+        (fact.line for fact in kinds.facts if fact.name == OTHER_PROGRAM and fact.line >= last), default=math.inf
+    )
     ranks = _ranks(kinds.between(0, first)) if facts else 1
     timing = reader.timing
     if "mean_of_run" in named:
@@ -265,7 +276,7 @@ def _run(iterations: Iterations, kinds: Kinds, reader: Reader, source: str) -> R
         bar_alone="bar_alone" in named,
         first_covers=named.get("first_covers"),
         start=named.get("start", "training"),
-        announced=tuple(Unread(fact.line, str(fact.value)) for fact in facts if fact.name == ANNOUNCED),
+        announced=tuple(Unread(fact.line, str(fact.value)) for fact in facts if fact.name == STEPS_CHANGE),
         has_header=any(fact.header for fact in facts),
         resumed="resume" in named or named.get("init_from") == "resume",
         distributed="distributed" in named or ranks > 1,
@@ -366,7 +377,7 @@ def _settings(facts: Sequence[Fact], ranks: int, iterations: Iterations) -> Sett
             values["compile"] = True
         elif fact.name == "slow_attention":
             values["flash"] = False
-    estimated: list[Value] = [fact.value for fact in facts if fact.name == ETA_END]
+    estimated: list[Value] = [fact.value for fact in facts if fact.name == ESTIMATED_END]
     if estimated:
         values.setdefault("max_iters", estimated[-1])
     inferred: dict[str, Value] = {}

@@ -15,7 +15,15 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.assemble import joined_ranks
 from stepwatch.readers.formats import all_readers
 from stepwatch.readers.formats.like import reader_like
-from stepwatch.readers.log_files import NEAR, RotatedLog, Wanted, groups_of, joined_pieces, spacing, without_ranks
+from stepwatch.readers.log_files import (
+    NEAR,
+    ReadingOptions,
+    RotatedLog,
+    groups_of,
+    joined_pieces,
+    spacing,
+    without_ranks,
+)
 from stepwatch.run import Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES, samples_of
@@ -70,7 +78,7 @@ def notices_of(found: Collection) -> Iterator[Notice]:
         yield Notice(Message("only the first {count:n} files were looked at", {"count": MOST_FILES}))
 
 
-def runs_in(path: str, wanted: Wanted) -> Collection:
+def runs_in(path: str, wanted: ReadingOptions) -> Collection:
     """Raises NoIterations if nothing in the directory is a log, or the error itself if there was only one."""
     search = _Search(path, wanted)
     found: list[Run] = []
@@ -125,7 +133,7 @@ class _Search:
     """Searches a directory, counts the files that are not logs, and collects failures."""
 
     top: str
-    wanted: Wanted
+    wanted: ReadingOptions
     looked: int = 0
     passed_over: int = 0
     failed: list[Failure] = field(default_factory=list)
@@ -170,7 +178,7 @@ class _Search:
                     self.passed_over += are_logs.count(False)
 
 
-def sniffs_of(wanted: Wanted) -> list[Sniff]:
+def sniffs_of(wanted: ReadingOptions) -> list[Sniff]:
     readers = all_readers().values() if wanted.like is None else (reader_like(wanted.like),)
     return [reader.sniff for reader in readers]
 

@@ -55,7 +55,7 @@ class LiveReader:
         """The last lines of a log whose rows are made of several lines, starting at line `_recent_line`."""
         self._recent_line = 0
         self._since_cut = 0
-        self._older: _Older | None = None
+        self._older: _EarlierRows | None = None
         self._before: Iterations | None = None
         """The rows when dropping lines was last tried: if they have changed since, later lines change older rows."""
 
@@ -177,7 +177,7 @@ class LiveReader:
         self._left_out += len(run.iterations) - int(np.count_nonzero(rows))
         self._inferred = Settings({name: setting for name, setting in run.settings.items() if name == "log_interval"})
         self._records.replace_rows(whole.take(kept))
-        self._records.keep_beside(run.iterations.line[rows], run.iterations.number[rows])
+        self._records.keep_row_tables(run.iterations.line[rows], run.iterations.number[rows])
         # Keep saves as placed: once their evaluation is forgotten, nothing shows their iteration.
         gone = set(forgotten)
         kept_events: list[Event] = [e for e in self._records.events if not isinstance(e, (Evaluation, Checkpoint))]
@@ -214,7 +214,7 @@ class LiveReader:
         if not len(alone.iterations):
             return
         cut = int(alone.iterations.line[len(alone.iterations) // 2])
-        shift = _shift_between(_from(run, cut), _from(alone, cut))
+        shift = _number_offset(_from(run, cut), _from(alone, cut))
         if shift is None:
             return
         kept = rows | (run.iterations.line >= cut)
@@ -227,7 +227,7 @@ class LiveReader:
             parts={name: column[kept] for name, column in run.parts.items()},
             left_out=run.left_out + int(np.count_nonzero(~kept)),
         )
-        self._older = _Older(_from(thinned, -math.inf, until=cut), cut, shift, self.past, self.ended)
+        self._older = _EarlierRows(_from(thinned, -math.inf, until=cut), cut, shift, self.past, self.ended)
         self._records, self._given_out = tail, len(tail.events)
 
     # --- parts ----------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class LiveReader:
         before.unplaced = [event for event in self._records.unplaced if event.line < start]
         now.unplaced = [event for event in self._records.unplaced if event.line >= start]
         now.held = self._records.held
-        before.tables, now.tables = self._records.split_beside(start)
+        before.tables, now.tables = self._records.split_row_tables(start)
         # One piece may contain several runs, for example when a log is first read.
         reader.finish(self._line, before)
         *others, last = assemble(before, reader, self.name)
@@ -262,7 +262,7 @@ class LiveReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Older:
+class _EarlierRows:
     """A run up to a line of the log; its rows from that line on are read from the kept lines."""
 
     run: Run
@@ -320,7 +320,7 @@ def _from(run: Run, cut: float, shift: int = 0, until: float = math.inf) -> Run:
     )
 
 
-def _shift_between(run: Run, alone: Run) -> int | None:
+def _number_offset(run: Run, alone: Run) -> int | None:
     """The offset from the numbers of lines read alone to those in the whole log; None if anything else differs."""
     if not LEAST_ALIKE <= len(alone.iterations) == len(run.iterations):
         return None

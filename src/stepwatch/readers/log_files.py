@@ -90,7 +90,7 @@ def without_ranks(place: str, names: Sequence[str]) -> Iterator[str]:
 NEAR = 3  # lines: this many may be lost where a log is cut in two
 
 
-class Wanted(NamedTuple):
+class ReadingOptions(NamedTuple):
     """How to read a log."""
 
     format_name: str | None = None
@@ -108,7 +108,7 @@ class RotatedLog(NamedTuple):
     missing: int = 0
     """Iterations that are in none of the pieces."""
 
-    def runs(self, wanted: Wanted) -> tuple[Run, ...]:
+    def runs(self, wanted: ReadingOptions) -> tuple[Run, ...]:
         if len(self.paths) > 1:
             return wanted.read(from_pieces(self.paths, limit=wanted.limit))
         path = self.paths[0]
@@ -120,7 +120,7 @@ class RotatedLog(NamedTuple):
         return tuple(run for runs in found for run in runs)
 
 
-def logs_among(paths: Sequence[str], wanted: Wanted) -> list[RotatedLog]:
+def logs_among(paths: Sequence[str], wanted: ReadingOptions) -> list[RotatedLog]:
     """The logs in the order they were given; the pieces of one log are joined, in the place of the first."""
     places = {path: place for place, path in reversed(list(enumerate(paths)))}
     logs = [(place, RotatedLog((path,))) for place, path in enumerate(paths) if places[path] != place]  # given twice
@@ -132,7 +132,7 @@ def logs_among(paths: Sequence[str], wanted: Wanted) -> list[RotatedLog]:
     return [log for _, log in sorted(logs, key=lambda found: found[0])]
 
 
-def _event_groups(directory: str, wanted: Wanted) -> list[list[str]]:
+def _event_groups(directory: str, wanted: ReadingOptions) -> list[list[str]]:
     """The event files of a directory, grouped by run: a file that begins at the first step again starts a new run."""
     files = event_files(directory) if wandb_files(directory) is None else []
     groups: list[list[str]] = [[]]
@@ -164,7 +164,7 @@ class _Piece(NamedTuple):
     last: Run | None = None
 
 
-def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[RotatedLog]:
+def joined_pieces(members: Sequence[tuple[Name, str]], wanted: ReadingOptions) -> list[RotatedLog]:
     """Joins files with names like pieces of one log, if one continues the other."""
     if len(members) == 1:
         return [RotatedLog((members[0][1],))]
@@ -197,7 +197,7 @@ def joined_pieces(members: Sequence[tuple[Name, str]], wanted: Wanted) -> list[R
     return min(found, key=len)
 
 
-def _edge(text: bytes, wanted: Wanted, *, last: bool) -> Run | None:
+def _edge(text: bytes, wanted: ReadingOptions, *, last: bool) -> Run | None:
     """The first or the last run, read from as little of the text as needed."""
     size = 1 << 16
     while True:

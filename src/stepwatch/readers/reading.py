@@ -17,8 +17,8 @@ from stepwatch.errors import NoIterations, NothingRead, Notice, StepwatchError, 
 from stepwatch.messages import Message
 from stepwatch.readers.assemble import assemble, joined_ranks
 from stepwatch.readers.formats import CERTAIN, FORMATS, Reader, all_readers, reader_of
-from stepwatch.readers.records import OVER, Records
-from stepwatch.readers.refusals import SURELY_AN_ITERATION, nearness, no_times, not_like, nothing_found
+from stepwatch.readers.records import OTHER_PROGRAM, Records
+from stepwatch.readers.refusals import SURELY_AN_ITERATION, iteration_likeness, no_times, not_like, nothing_found
 from stepwatch.run import Fact, Run
 from stepwatch.settings import Settings
 from stepwatch.sources import (
@@ -198,7 +198,7 @@ def _parsed(source: Source, reader: Reader, line: int = 0) -> tuple[tuple[Run, .
         reader.parse(block, line, records)
         if any(letters in block for letters in _ENDS_OF_PROGRAMS):
             ends = (found.start() for found in _END_OF_PROGRAM.finditer(block))
-            records.events += [Fact(line + block.count(b"\n", 0, end) + 1, OVER, True) for end in ends]
+            records.events += [Fact(line + block.count(b"\n", 0, end) + 1, OTHER_PROGRAM, True) for end in ends]
         records.narrow()
         line += lines_in(block)
     reader.finish(line, records)
@@ -235,7 +235,7 @@ def _read_text(source: Source, format_name: str | None) -> tuple[Run, ...]:
     begun = [run for run in runs if run.has_header]
     unread = (line for run in begun for line in run.unread)
     untimed = any(pattern.search(block) for block in source.blocks() for pattern, _ in reader_of(name).untimed)
-    if not begun or untimed or any(nearness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
+    if not begun or untimed or any(iteration_likeness(line.text.encode()) >= SURELY_AN_ITERATION for line in unread):
         raise nothing_found(source)
     return (begun[-1],)
 
@@ -265,7 +265,7 @@ def _another_log(source: Source, name: str, first_line: int) -> tuple[Run, ...]:
     head = source.head(SNIFFED_BYTES)
     hints = [hint for hint in _HINTS if hint in head]
     lines = head.split(b"\n") if hints else ()
-    hinting = (line for line in lines if any(map(line.__contains__, hints)) and nearness(line) > 1)
+    hinting = (line for line in lines if any(map(line.__contains__, hints)) and iteration_likeness(line) > 1)
     # Do not load the readers of all formats for text that cannot be a log.
     if len(list(islice(hinting, _LEAST_LINES_OF_A_LOG))) < _LEAST_LINES_OF_A_LOG:
         return ()
@@ -312,9 +312,9 @@ def read_all(
         found = read(only, log_format, like=like)
         return RunsFound(runs=found, source=None if only.beside or kind_of(only.head(64)) is not None else only)
     from stepwatch.readers.collection import notices_of, runs_in
-    from stepwatch.readers.log_files import RotatedLog, Wanted, logs_among
+    from stepwatch.readers.log_files import ReadingOptions, RotatedLog, logs_among
 
-    wanted = Wanted(log_format, like, limit)
+    wanted = ReadingOptions(log_format, like, limit)
     runs: list[Run] = []
     notices: list[Notice] = []
     gaps: list[tuple[str, int]] = []

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.platforms import let_go, put_aside
+from stepwatch.platforms import put_aside, release_pages
 from stepwatch.run import (
     COLUMNS,
     Checkpoint,
@@ -51,16 +51,16 @@ LARGEST_KEPT = bounds.ITERATION.high
 LONGEST_TIME_S = bounds.RUN_S.high
 DATED_S = 946684800.0 + 2 * DAY_S  # clocks without a date are placed in the first days of 2000
 INSIDE, DEVICES, WORK = "inside", "device", "work"
-BESIDE = (INSIDE, DEVICES, WORK)
+ROW_TABLES = (INSIDE, DEVICES, WORK)
 """Tables that accompany the rows. Columns: line, data and wait; line, step and device time; line and TFLOP."""
 
-ANNOUNCED = "announced"
+STEPS_CHANGE = "announced"
 """A fact: a line that announces that the steps are different from here on."""
 
-ETA_END = "eta_end"
+ESTIMATED_END = "eta_end"
 """A fact: the last iteration, estimated from the printed remaining time; a configured value takes precedence."""
 
-OVER = "over"
+OTHER_PROGRAM = "over"
 """A fact: the output after this line is from another program, if no iteration follows."""
 
 _NOT_SET = (0, -1, "")  # printed by trainers for a setting without a value
@@ -166,25 +166,25 @@ class Records:
         self.tables[name] = [tuple(columns)]
         return columns
 
-    def keep_beside(self, lines: np.ndarray, numbers: np.ndarray) -> None:
+    def keep_row_tables(self, lines: np.ndarray, numbers: np.ndarray) -> None:
         """Keeps only the rows of the accompanying tables that belong to these iterations."""
-        for name in self._beside():
+        for name in self._row_tables():
             columns = self.table_columns(name, self._width(name))
             kept = np.isin(columns[1], numbers) if name == DEVICES else np.isin(columns[0], lines)
             self.tables[name] = [tuple(column[kept] for column in columns)]
 
-    def split_beside(self, line: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    def split_row_tables(self, line: float) -> tuple[dict[str, Any], dict[str, Any]]:
         """The accompanying tables, split in two at a line."""
         before, after = {}, {}
-        for name in self._beside():
+        for name in self._row_tables():
             columns = self.table_columns(name, self._width(name))
             row = int(np.searchsorted(columns[0], line))
             before[name] = [tuple(column[:row].copy() for column in columns)]
             after[name] = [tuple(column[row:].copy() for column in columns)]
         return before, after
 
-    def _beside(self) -> list[str]:
-        return [name for name in BESIDE if name in self.tables or name in self.table_rows]
+    def _row_tables(self) -> list[str]:
+        return [name for name in ROW_TABLES if name in self.tables or name in self.table_rows]
 
     def _width(self, name: str) -> int:
         rows = self.table_rows.get(name)
@@ -432,7 +432,7 @@ def pieces(length: int) -> Iterator[slice]:
     """Slices of PIECE rows. For longer columns, frees the memory of rows already read from a file before each slice."""
     for begin in range(0, length, PIECE):
         if length > PIECE:
-            let_go()
+            release_pages()
         yield slice(begin, min(begin + PIECE, length))
 
 

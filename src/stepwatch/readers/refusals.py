@@ -27,7 +27,7 @@ _MARKS = (
 _COUNTED = re.compile(rb"\b[1-9]\d{0,9}/\d{1,10} \[")  # a progress bar that has moved
 
 
-def nearness(line: bytes) -> int:
+def iteration_likeness(line: bytes) -> int:
     """How much a line looks like an iteration: the sum of the weights of its marks."""
     start = line[:400].lower()
     return sum(weight for pattern, weight in _MARKS if pattern.search(start))
@@ -81,15 +81,15 @@ def nothing_found(source: Source) -> NoIterations:
         '`stepwatch explain --help` lists the formats; for another, show one of its lines: --like "it 12 | 0.34 s"',
         {"formats": ", ".join(FORMATS)},  # listed on the page
     )
-    nearest = max(dict.fromkeys(text.split(b"\n")), key=nearness)  # each distinct line once
+    nearest = max(dict.fromkeys(text.split(b"\n")), key=iteration_likeness)  # each distinct line once
     fault = fault_of(source)
-    if fault is not None and nearness(nearest) < SURELY_AN_ITERATION and not _COUNTED.search(text):
+    if fault is not None and iteration_likeness(nearest) < SURELY_AN_ITERATION and not _COUNTED.search(text):
         facts = {"line": fault.line + 1, "quote": fault.text}
         return NoIterations(
             Message("no iteration found; line {line:n} says why the run ended: “{quote:quote}”", facts),
             Message("the lines above it in the log show where in the code it failed"),
         )
-    if nearness(nearest) < 2:
+    if iteration_likeness(nearest) < 2:
         return NoIterations(Message("no iteration found in the log"), remedy)
     return NoIterations(
         Message("no iteration found; the nearest line is “{line:word}”", {"line": _shown(nearest)}), remedy
@@ -131,7 +131,9 @@ def example_in(source: Source) -> str | None:
     for line in source.text.split(b"\n"):
         if 0 < len(line) <= LONGEST_LINE:
             shapes.setdefault(_DIGITS.sub(b"0", b" ".join(line.split())), []).append(line)
-    near = [(nearness(lines[0]), len(lines), lines) for lines in shapes.values() if len(lines) >= _LEAST_LINES]
+    near = [
+        (iteration_likeness(lines[0]), len(lines), lines) for lines in shapes.values() if len(lines) >= _LEAST_LINES
+    ]
     near = sorted((each for each in near if each[0] > 1), key=lambda each: each[:2], reverse=True)
     for _, _, lines in near[:5]:  # reading a log again takes time
         example = lines[len(lines) // 2].decode("utf-8", "replace").strip()

@@ -18,7 +18,7 @@ from stepwatch.analysis.ranks import Ranks, find_ranks
 from stepwatch.cli import main
 from stepwatch.readers import joined_ranks, read
 from stepwatch.readers.collection import runs_in
-from stepwatch.readers.log_files import Wanted
+from stepwatch.readers.log_files import ReadingOptions
 from stepwatch.run import Run
 from stepwatch.sources import from_file, from_text
 
@@ -62,7 +62,7 @@ def test_the_files_beside_that_of_rank_0_belong_to_it(tmp_path: Path) -> None:
 def test_a_directory_has_one_row_for_all_ranks(tmp_path: Path) -> None:
     write(tmp_path, several_ranks(EVEN))
     write(tmp_path, [a_record()], "other")
-    found = runs_in(str(tmp_path), Wanted())
+    found = runs_in(str(tmp_path), ReadingOptions())
     assert [(run.source, len(run.ranks)) for run in found.runs] == [("other.jsonl", 0), ("run.jsonl", 8)]
     assert found.passed_over == 0
 
@@ -72,7 +72,7 @@ def test_ranks_in_directories_of_their_own_are_one_run(tmp_path: Path) -> None:
         place = tmp_path / f"node{record.planted.rank}"
         place.mkdir()
         write(place, [record])
-    (run,) = runs_in(str(tmp_path), Wanted()).runs
+    (run,) = runs_in(str(tmp_path), ReadingOptions()).runs
     assert len(run.ranks) == 3
 
 
@@ -80,7 +80,7 @@ def test_logs_of_ranks_that_are_no_records_stay_logs(tmp_path: Path) -> None:
     log = "".join(f"iter {n}: loss 4.0, time 100.00ms, mfu 10.00%\n" for n in range(20))
     (tmp_path / "train.log").write_text(log)
     (tmp_path / "train.rank1.log").write_text(log)
-    assert len(runs_in(str(tmp_path), Wanted()).runs) == 2
+    assert len(runs_in(str(tmp_path), ReadingOptions()).runs) == 2
 
 
 def test_files_handed_in_together_are_one_run(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_rotated_rank_is_whole(tmp_path: Path) -> None:
     (tmp_path / "run.rank1.jsonl").write_text("\n".join([continued, *lines[30:]]) + "\n")
     (run,) = read(from_file(path))
     assert len(run.ranks[1].number) == 60
-    (found,) = runs_in(str(tmp_path), Wanted()).runs
+    (found,) = runs_in(str(tmp_path), ReadingOptions()).runs
     assert len(found.ranks[1].number) == 60
 
 

@@ -22,7 +22,7 @@ from stepwatch.errors import NoIterations, NothingRead, UnreadableInput
 from stepwatch.readers import collection
 from stepwatch.readers.collection import looks_like_log, runs_in, sniffs_of
 from stepwatch.readers.formats import FORMATS
-from stepwatch.readers.log_files import RotatedLog, Wanted, logs_among
+from stepwatch.readers.log_files import ReadingOptions, RotatedLog, logs_among
 from stepwatch.readers.reading import read_all
 from stepwatch.sources import from_text
 
@@ -35,7 +35,7 @@ def event_file(steps: range, after_s: float = 0.0) -> bytes:
 
 
 def sources(path: Path) -> list[tuple[str, str, int]]:
-    return [(run.source, run.format, len(run.iterations)) for run in runs_in(str(path), Wanted()).runs]
+    return [(run.source, run.format, len(run.iterations)) for run in runs_in(str(path), ReadingOptions()).runs]
 
 
 def test_logs_of_several_trainers_are_found_at_any_depth(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_logs_of_several_trainers_are_found_at_any_depth(tmp_path: Path) -> None
     (tmp_path / "train.py").write_text("print('iter 1: loss 2, time 3ms')\n" * 9)
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "old.log").write_text(a_log(BASE))
-    found = runs_in(str(tmp_path), Wanted())
+    found = runs_in(str(tmp_path), ReadingOptions())
     assert [(run.source, run.format) for run in found.runs] == [("llm.txt", "llm.c"), ("a/b/train.log", "nanogpt")]
     assert found.passed_over == 2
 
@@ -89,10 +89,10 @@ def test_pieces_that_were_named_are_joined_in_their_order(tmp_path: Path) -> Non
         (tmp_path / name).write_text(text)
     (tmp_path / "other.log").write_text(a_log(BASE))
     given = [str(tmp_path / name) for name in ("train.log.1", "other.log", "train.log", "train.log.2")]
-    whole, other = logs_among(given, Wanted())
+    whole, other = logs_among(given, ReadingOptions())
     assert [Path(path).name for path in whole.paths] == names
     assert other.paths == (str(tmp_path / "other.log"),)
-    assert [len(run.iterations) for run in whole.runs(Wanted())] == [31]
+    assert [len(run.iterations) for run in whole.runs(ReadingOptions())] == [31]
 
 
 @pytest.mark.parametrize("header", [True, False])
@@ -115,7 +115,7 @@ def test_a_missing_piece_is_told_with_its_iterations(tmp_path: Path) -> None:
     first, _, last = cut(a_log(replace(BASE, max_iters=3000)), 3)
     (tmp_path / "train.log.2").write_text(first)
     (tmp_path / "train.log").write_text(last)
-    found = runs_in(str(tmp_path), Wanted())
+    found = runs_in(str(tmp_path), ReadingOptions())
     assert [run.source for run in found.runs] == ["train.log"]
     begin, end = (re.findall(r"iter (\d+):", text) for text in (first, last))
     assert found.gaps == (("train.log", int(end[0]) - int(begin[-1]) - 10),)
@@ -147,13 +147,13 @@ def test_a_long_header_hides_no_log(tmp_path: Path) -> None:
 def test_a_log_of_any_trainer_is_found_in_the_midst_of_other_lines(name: str, tmp_path: Path) -> None:
     other = "one more line that tells nothing at all, as there are many\n" * 1500
     (tmp_path / "x.log").write_text(other + f"{example_of(name)}\n" * 3 + other[: len(other) // 4])
-    assert looks_like_log(str(tmp_path / "x.log"), sniffs_of(Wanted()))
+    assert looks_like_log(str(tmp_path / "x.log"), sniffs_of(ReadingOptions()))
 
 
 def test_event_files_are_known_by_their_content(tmp_path: Path) -> None:
     (tmp_path / "02_run.bin").write_bytes(event_file(range(1, 50)))
     (tmp_path / "model.bin").write_bytes(bytes(range(256)) * 400)
-    found = runs_in(str(tmp_path), Wanted())
+    found = runs_in(str(tmp_path), ReadingOptions())
     assert [(run.source, run.format) for run in found.runs] == [("02_run.bin", "tensorboard")]
     assert found.passed_over == 1
 
@@ -170,9 +170,9 @@ def test_event_files_of_two_runs_in_one_place_keep_their_own_settings(tmp_path: 
     ended = scalar(begin_s + 9_000, 300, "train/train_runtime", 300.0)
     (tmp_path / "events.out.tfevents.1700000000.h.1.0").write_bytes(event_file(range(1, 200)))
     (tmp_path / "events.out.tfevents.1700000400.h.2.0").write_bytes(event_file(range(200, 400), 400.0))
-    assert [len(run.iterations) for run in RotatedLog((str(tmp_path),)).runs(Wanted())] == [199, 200]
+    assert [len(run.iterations) for run in RotatedLog((str(tmp_path),)).runs(ReadingOptions())] == [199, 200]
     (tmp_path / "events.out.tfevents.1700001000.h.3.0").write_bytes(event_file(range(1, 301), 1000.0) + ended)
-    *others, last = RotatedLog((str(tmp_path),)).runs(Wanted())
+    *others, last = RotatedLog((str(tmp_path),)).runs(ReadingOptions())
     assert len(others) == 2
     assert not any("max_iters" in run.settings for run in others)
     assert last.settings.count("max_iters") == 300
@@ -193,7 +193,7 @@ def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(builtins, "open", refusing(open))
     monkeypatch.setattr(os, "scandir", refusing(os.scandir))  # root may read everything
-    found = runs_in(str(tmp_path), Wanted())
+    found = runs_in(str(tmp_path), ReadingOptions())
     assert [run.source for run in found.runs] == ["good.log"]
     assert sorted(name for name, _ in found.failed) == ["file.log", "place"]
     assert found.passed_over == 0
@@ -202,13 +202,13 @@ def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 def test_lines_like_an_example_are_found(tmp_path: Path) -> None:
     (tmp_path / "own.log").write_text("".join(f"it {n} | 0.3{n % 10} s\n" for n in range(1, 60)))
     (tmp_path / "other.txt").write_text("nothing\n")
-    found = runs_in(str(tmp_path), Wanted(like="it 12 | 0.34 s"))
+    found = runs_in(str(tmp_path), ReadingOptions(like="it 12 | 0.34 s"))
     assert [(run.source, len(run.iterations)) for run in found.runs] == [("own.log", 59)]
 
 
 def test_a_format_that_is_not_the_log_s_own_is_told_with_it() -> None:
     with pytest.raises(NoIterations, match=r"no iteration of the format llm\.c; the log looks like nanogpt"):
-        Wanted("llm.c").read(from_text(a_log(BASE)))
+        ReadingOptions("llm.c").read(from_text(a_log(BASE)))
 
 
 def test_headerless_pieces_are_in_the_order_of_their_iterations(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_log_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Pa
     untimed = "{'loss': 1.692, 'grad_norm': 0.61, 'learning_rate': 9e-05, 'epoch': 0.05}\n"
     (tmp_path / "untimed.log").write_text(untimed * 30)
     (tmp_path / "packed.log.gz").write_bytes(b"\x1f\x8b" + b"no gzip at all" * 40)
-    found = runs_in(str(tmp_path), Wanted())
+    found = runs_in(str(tmp_path), ReadingOptions())
     assert [run.source for run in found.runs] == ["good.log"]
     assert [name for name, _ in found.failed] == ["untimed.log"]
     assert found.passed_over == 1
@@ -249,14 +249,14 @@ def test_a_log_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Pa
 def test_nothing_to_read_is_told_with_the_number_of_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     with pytest.raises(NoIterations, match="looked at: 1"):
-        runs_in(str(tmp_path), Wanted())
+        runs_in(str(tmp_path), ReadingOptions())
 
 
 def test_many_unrelated_files_are_passed_over(tmp_path: Path) -> None:
     for number in range(500):
         (tmp_path / f"{number}.txt").write_text(f"file {number}\n")
     (tmp_path / "z.log").write_text(a_log(BASE))
-    found = runs_in(str(tmp_path), Wanted())
+    found = runs_in(str(tmp_path), ReadingOptions())
     assert (len(found.runs), found.passed_over, found.more) == (1, 500, False)
 
 
@@ -265,7 +265,7 @@ def test_a_search_without_end_is_cut_short_and_says_so(tmp_path: Path, monkeypat
     (tmp_path / "a.log").write_text(a_log(BASE))
     for number in range(20):
         (tmp_path / f"x{number}.txt").write_text("nothing\n")
-    assert runs_in(str(tmp_path), Wanted()).more
+    assert runs_in(str(tmp_path), ReadingOptions()).more
 
 
 def test_a_link_that_leads_back_is_not_followed(tmp_path: Path) -> None:

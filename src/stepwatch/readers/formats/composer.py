@@ -18,7 +18,7 @@ import numpy as np
 
 from stepwatch.readers.formats import CHECKPOINT
 from stepwatch.readers.records import LONGEST_TIME_S, Records, pieces, rows_of
-from stepwatch.readers.text.line import Line, lines_behind
+from stepwatch.readers.text.line import Line, lines_with_marks
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Floats, Ints, Levers, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
@@ -61,7 +61,7 @@ _DIGIT = 1e-4  # all values have four decimals
 class _Composer(LineFormat):
     def sniff(self, head: bytes) -> float:
         """The number of records: a third of their lines that show a speed, a time or a loss."""
-        lines = lines_behind(head, (b"Train throughput/", b"Train time/", b"Train loss/train/total"))
+        lines = lines_with_marks(head, (b"Train throughput/", b"Train time/", b"Train loss/train/total"))
         hits = sum(any(statement.fits(line) for statement in _SNIFFED) for line in lines)
         return float(-(-hits // 3))
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.records import Records
-from stepwatch.readers.text.line import Line, lines_behind
+from stepwatch.readers.text.line import Line, lines_with_marks
 from stepwatch.readers.text.line_format import Kept, LineFormat
-from stepwatch.readers.text.undo import credible, fine, gaps_of, starts_of
+from stepwatch.readers.text.undo import fine, gaps_of, is_possible_time, starts_of
 from stepwatch.run import Checkpoint, Evaluation, Event, Fact, Floats, Ints, Iterations, Levers, Timing, Traits
 from stepwatch.units import GIGA
 
@@ -63,7 +63,7 @@ class _DeepSpeed(LineFormat):
         if _TRAINER_ABOVE in head:
             return 0.0
         statements = [*self.iterations, *(line for _, line in _TIMES)]
-        lines = lines_behind(head, tuple(statement.letters for statement in statements))
+        lines = lines_with_marks(head, tuple(statement.letters for statement in statements))
         # A weak claim: other trainers run on this engine, and print their own lines.
         return 0.01 * sum(any(statement.fits(line) for statement in statements) for line in lines)
 
@@ -115,7 +115,7 @@ class _DeepSpeed(LineFormat):
         kept = [event for event in events if not (isinstance(event, Fact) and event.name in _INNER)]
         records.events = [*kept, *own, *_placed(records.unplaced_events(), facts, rows)]
         records.unplaced = []
-        known = credible(rows.time_s)
+        known = is_possible_time(rows.time_s)
         for line in rows.line[~known].tolist():
             records.add_unread(line, "")
         records.replace_rows(replace(rows, reported_tokens_per_s=np.full(len(rows), np.nan)).take(known))
@@ -154,7 +154,7 @@ def _rows(rates: Iterations, facts: Sequence[Fact], times: _Times) -> tuple[Iter
         rows = _whole_steps(_numbered(of_kind["latency"]), int(stated["accumulation"]))
     else:
         rows = _numbered(_summed(of_kind["breakdown"]))
-    if not credible(rows.time_s).any():
+    if not is_possible_time(rows.time_s).any():
         own = {}
         rows = _whole_steps(_numbered(_summed(of_kind["micro"])), int(stated["accumulation"]))
     if not len(rows):

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.readers.formats.json_rows import first_of_each, lone_row
+from stepwatch.readers.formats.json_rows import fact_of_single_row, first_of_each
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.formats.running import Clock, step_times
 from stepwatch.readers.levers import DETECTRON2
-from stepwatch.readers.records import ETA_END, INSIDE, OVER, Records
+from stepwatch.readers.records import ESTIMATED_END, INSIDE, OTHER_PROGRAM, Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
 from stepwatch.run import SLEEP_S, Checkpoint, Evaluation, Fact, Fault, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S
 
 _BEGUN = Line("{any}Starting training from iteration {start:int}", header=True, opening=True)
-_RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True, sets={OVER: "*"})
+_RANK = Line("{any}Rank of current process: {int}. World size: {world_size}", header=True, sets={OTHER_PROGRAM: "*"})
 _TOTAL = Line("{any}Total training time: [{days:int} <day;days>, ]{clock_s:clock}")
 _FINAL = Line("{any}Saving checkpoint to {any}model_final")
 _SAVED = Line("{any}Saving checkpoint to {any}")
@@ -92,10 +92,12 @@ class _Detectron2(LineFormat):
                 end = begin + anew
                 rows = slice(begin, end)
             if end == begin + 1:
-                records.events.append(lone_row(line[begin], number[begin], number[begin] - np.nan_to_num(start)))
+                records.events.append(
+                    fact_of_single_row(line[begin], number[begin], number[begin] - np.nan_to_num(start))
+                )
             elif headed and number[begin] > start:
                 records.events.append(Fact(int(line[begin]), "first_covers", int(number[begin] - start)))
-            others = [each.line for each in records.events if isinstance(each, Fact) and each.name == OVER]
+            others = [each.line for each in records.events if isinstance(each, Fact) and each.name == OTHER_PROGRAM]
             later = np.concatenate((begins[:, 0], others, line[end : end + 1], [np.inf]))
             over = float(later[later > line[end - 1]].min())
             ended = totals[(totals[:, 0] > line[end - 1]) & (totals[:, 0] < over)]
@@ -120,12 +122,12 @@ class _Detectron2(LineFormat):
             failed = any(line[end - 1] < each < over for each in faults)
             done = len(ended) > 0 and none_due and not failed  # the total is printed after an error as well
             if done:
-                records.events += [Fact(int(ended[0, 0]), name, True) for name in ("ended", OVER)]
+                records.events += [Fact(int(ended[0, 0]), name, True) for name in ("ended", OTHER_PROGRAM)]
             if not np.isnan(left).all():
                 end_at = _end_of(number[rows], left, pace)
                 if left[-1] < apart:  # no further line is due; older versions count the line's own iteration as left
                     end_at = 0 if done or left[-1] < 2 else round(number[end - 1] + left[-1])
-                records.events.append(Fact(int(line[end - 1]), ETA_END, max(end_at, int(number[end - 1]))))
+                records.events.append(Fact(int(line[end - 1]), ESTIMATED_END, max(end_at, int(number[end - 1]))))
         timed = times > 0
         line, number, data, loss, stamp, times = (
             column[timed] for column in (line, number, data, loss, stamp, times)

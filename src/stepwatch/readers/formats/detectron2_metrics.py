@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import Reader
-from stepwatch.readers.formats.json_rows import drop_copies, lone_row, objects
+from stepwatch.readers.formats.json_rows import drop_copies, fact_of_single_row, objects
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import DETECTRON2
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
@@ -79,7 +79,7 @@ def finish(first_line: int, records: Records) -> None:
     records.events += [Fact(int(rows.line[row]), "process", row, header=True) for row in fell.tolist()]
     for row in np.flatnonzero(np.diff([0, *fell, len(rows)]) == 1).tolist():
         first = int([0, *fell][row])
-        records.events.append(lone_row(rows.line[first], rows.number[first], _EVERY))
+        records.events.append(fact_of_single_row(rows.line[first], rows.number[first], _EVERY))
     for first in (row for row in (0, *fell.tolist()) if len(rows)):
         if rows.number[first] == _EVERY:  # a process logged from its beginning, wherever its last row is
             records.events.append(Fact(int(rows.line[first]), "first_covers", _EVERY))

@@ -20,7 +20,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import BOTH, Reader
 from stepwatch.readers.formats.clocked import ROWS, STARTS, add_clocked
 from stepwatch.readers.formats.running import WHOLE_SECONDS
-from stepwatch.readers.records import OVER, Records, rows_of
+from stepwatch.readers.records import OTHER_PROGRAM, Records, rows_of
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints
 from stepwatch.readers.text.clocks import clocks_of
 from stepwatch.readers.text.faults import fault_in
@@ -256,7 +256,7 @@ def finish(first_line: int, records: Records) -> None:
             records.add_row(line=line, number=count, time_s=took_s / count)
             facts = {"process": line, "max_iters": count, "mean_of_run": True}
             records.events += [Fact(line, name, value, name == "process") for name, value in facts.items()]
-            records.events.append(Fact(total_line, OVER, True))
+            records.events.append(Fact(total_line, OTHER_PROGRAM, True))
         return
     numbers = 1 - min(int(ends.epoch[0]), 1)  # some count from 0
     runs = _divided(ends)
@@ -275,7 +275,7 @@ def finish(first_line: int, records: Records) -> None:
             records.events.append(Fact(int(run.line[0]), "max_iters", value))
     for run, took_s, total_line in totals:
         records.events.append(Fact(int(run.line[-1]), "reported_s", took_s))
-        records.events += [Fact(total_line, name, True) for name in ("ended", OVER)]
+        records.events += [Fact(total_line, name, True) for name in ("ended", OTHER_PROGRAM)]
     del kept, planned  # there may be millions of lines
     if printed:
         counts = {"number": ends.epoch.astype(np.int64) + numbers, "line": ends.line.astype(np.int64)}

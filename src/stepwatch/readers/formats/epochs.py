@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.formats.running import first_draws, in_one_piece, median
+from stepwatch.readers.formats.running import as_slice, first_occurrences, median
 from stepwatch.readers.records import INSIDE, LARGEST_KEPT, LINE_OF, Records
 from stepwatch.run import Evaluation, Fact, Floats, Ints, repeated
 
@@ -17,7 +17,7 @@ EPOCHS, RESUMED = "epochs", "resume"
 """Facts that a format states: how many epochs are planned, and that the process resumes from a checkpoint."""
 
 
-class Pass(NamedTuple):
+class EvaluationSpan(NamedTuple):
     """One evaluation, from the line where it begins to the one where it ends."""
 
     begin: int
@@ -53,14 +53,14 @@ class Epochs(NamedTuple):
         place = np.cumsum(new)  # the index of each row's epoch, then its place in the whole run
         place *= int(total.max(initial=0)) + 2
         place += counts
-        rows = first_draws(place)
+        rows = first_occurrences(place)
         place -= counts
         begins = np.flatnonzero(np.diff(place[rows], prepend=0))
         del place
         first = rows[begins]
         numbers, totals = epoch[first].astype(np.int64), total[first].astype(np.int64)
         process = np.diff(numbers, prepend=np.iinfo(np.int64).max) <= 0
-        own = in_one_piece(rows)
+        own = as_slice(rows)
         return cls(rows.astype(np.int32), line[own], counts[own], begins, numbers, totals, process)
 
     @property
@@ -117,7 +117,13 @@ def plan_epochs(found: dict[str, Floats], lines: Ints, records: Records) -> None
 
 
 def add_epochs(
-    epochs: Epochs, times: Floats, data: Floats, loss: Floats, stamps: Floats, passes: Sequence[Pass], records: Records
+    epochs: Epochs,
+    times: Floats,
+    data: Floats,
+    loss: Floats,
+    stamps: Floats,
+    passes: Sequence[EvaluationSpan],
+    records: Records,
 ) -> None:
     """Adds rows, their wait for data, evaluations, and the planned length of the training."""
     if not len(epochs.rows):

@@ -22,7 +22,7 @@ from stepwatch.readers.formats.hf_trainer import UNSLOTH
 from stepwatch.readers.formats.running import WHOLE_SECONDS
 from stepwatch.readers.formats.trainer_rows import cards_of
 from stepwatch.readers.levers import HUGGING_FACE
-from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.records import OTHER_PROGRAM, Records
 from stepwatch.readers.text.block import Block, read_number
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
@@ -120,7 +120,7 @@ class NotebookFormat(LineFormat):
             over = behind[(behind > label[0]) & (behind < end)]
             if len(over) and not training.ended:  # stopped early: the cell continued
                 training = training._replace(ended=True)
-                records.events += [Fact(int(over[0]), OVER, True)]
+                records.events += [Fact(int(over[0]), OTHER_PROGRAM, True)]
             number = np.minimum(number, training.done)
             evaluated = own[:, 4] > 0
             places = own[evaluated, 0].astype(np.int64)

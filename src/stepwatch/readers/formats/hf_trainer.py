@@ -18,9 +18,9 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import WHOLE_SECONDS, median
 from stepwatch.readers.formats.trainer_rows import TrainerRows
 from stepwatch.readers.levers import HUGGING_FACE
-from stepwatch.readers.records import LARGEST_KEPT, OVER, Records
+from stepwatch.readers.records import LARGEST_KEPT, OTHER_PROGRAM, Records
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import MOST_SNIFFED, Line, lines_behind, stamp_of, strip_prefix, value_of
+from stepwatch.readers.text.line import MOST_SNIFFED, Line, lines_with_marks, stamp_of, strip_prefix, value_of
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Fact, Floats, Ints, Timing, Traits
 from stepwatch.units import DAY_S, HOUR_S, MINUTE_S
@@ -110,7 +110,7 @@ class TrainerFormat(LineFormat):
             written = sum(1 for _ in islice(_WRITTEN.finditer(head), 2))
             if written < 2 or not _TRAINS.search(head):
                 return 0.0
-        bars = sum(map(_BAR.fits, lines_behind(head, _BAR.marks, prefixes=False)))
+        bars = sum(map(_BAR.fits, lines_with_marks(head, _BAR.marks, prefixes=False)))
         return 1e-3 + 0.9 * min(bars / MOST_SNIFFED, 1.0) if bars else 0.0  # slightly more than any other loop
 
     @cached_property
@@ -246,7 +246,7 @@ def _read_dictionary(rest: str, prefix: str, number: float, records: Records) ->
         runtime, rate = _float(pairs["train_runtime"]), _float(pairs.get("train_steps_per_second"))
         output = _OUTPUT.search(prefix)
         records.keep_row("summary", number, runtime, rate, epoch, last, float(output["step"]) if output else step)
-        records.events.append(Fact(line=int(number), name=OVER, value=True))
+        records.events.append(Fact(line=int(number), name=OTHER_PROGRAM, value=True))
         return True
     if "current_steps" in pairs:
         records.keep_row("told", number, step, last, elapsed, WHOLE_SECONDS, math.nan)
@@ -288,7 +288,7 @@ FORMAT = TrainerFormat(
         Line("{any}model_parameter_info: {any}{n_params:amount} Params"),
         Line("{any}rank: {int}, local_rank: {int}, world_size: {world_size}"),
         Line("torch_dtype=torch.{dtype}"),
-        Line("{any}Training completed.", sets={"ended": "by plan", OVER: "*"}),
+        Line("{any}Training completed.", sets={"ended": "by plan", OTHER_PROGRAM: "*"}),
         *UNSLOTH,
     ),
     own=(Line("{any}eval_"), Line("{any}train_runtime"), Line("{any}current_steps")),

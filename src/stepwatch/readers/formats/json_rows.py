@@ -73,7 +73,7 @@ def drop_copies(records: Records) -> None:
         records.replace_rows(rows.take(new))
 
 
-def apart_at_start(number: Floats, time: Floats, data: Floats) -> tuple[Floats, Floats]:
+def split_initial_means(number: Floats, time: Floats, data: Floats) -> tuple[Floats, Floats]:
     """The times and waits of a process's rows; first rows that are means since the start are resolved into their own.
 
     Means of the last 50 iterations, printed every 10, are such means until the fiftieth: a wait at the start would
@@ -91,7 +91,7 @@ def apart_at_start(number: Floats, time: Floats, data: Floats) -> tuple[Floats, 
     return np.append(own, time[slow:]), np.append(np.maximum(waited, 0.0), data[slow:])
 
 
-def lone_row(line: float, number: float, covers: float) -> Fact:
+def fact_of_single_row(line: float, number: float, covers: float) -> Fact:
     """What the only row of a process covers, as no distance to another shows it: all so far, or the last few."""
     whole = covers >= number
     return Fact(int(line), "mean_of_run" if whole else "log_interval", 1 if whole else max(int(covers), 1))

@@ -19,8 +19,8 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import BOTH
-from stepwatch.readers.formats.running import WHOLE_SECONDS, in_one_piece
-from stepwatch.readers.records import LONGEST_TIME_S, OVER, Kinds, Records, pieces, rows_of
+from stepwatch.readers.formats.running import WHOLE_SECONDS, as_slice
+from stepwatch.readers.records import LONGEST_TIME_S, OTHER_PROGRAM, Kinds, Records, pieces, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import LONGEST_LINE, MOST_SNIFFED, Line, strip_prefix
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -137,7 +137,7 @@ class _Keras(LineFormat):
             shown = (finals.line, finals.total, finals.time_s, finals.unit_s)
             late = np.concatenate((late, np.stack([column[bare] for column in shown], axis=1)))
             own_rows, epoch = _one_of_each(finals, epochs)
-            rows = in_one_piece(own_rows)
+            rows = as_slice(own_rows)
             del own_rows
             (full,) = records.take_columns(_FULL, 1)
             if not np.array_equal(full, finals.line):  # there may be millions
@@ -150,7 +150,7 @@ class _Keras(LineFormat):
             header = epochs.line[np.searchsorted(epochs.line, ends) - 1]
             returned = (last > begins) & (behind < ends) & (header < last)  # no other epoch has begun
             for line in behind[returned].astype(np.int64).tolist():
-                records.events += [Fact(line, name, True) for name in ("ended", OVER)]
+                records.events += [Fact(line, name, True) for name in ("ended", OTHER_PROGRAM)]
             del full, own
             finals = _Finals(*(column[rows] for column in finals))
             took_s = _validations(finals, late[np.argsort(late[:, 0], kind="stable")], records.table(_SAVES, 2)[:, 0])

@@ -15,17 +15,17 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import lightning_csv
 from stepwatch.readers.formats.running import (
     WHOLE_SECONDS,
-    Laps,
+    EpochClocks,
+    as_slice,
     at_lines,
-    first_draws,
+    first_occurrences,
     groups,
-    in_one_piece,
     lap_times,
 )
 from stepwatch.readers.levers import LIGHTNING
-from stepwatch.readers.records import OVER, Records, pieces, rows_of
+from stepwatch.readers.records import OTHER_PROGRAM, Records, pieces, rows_of
 from stepwatch.readers.text.block import Mask
-from stepwatch.readers.text.line import Line, lines_behind
+from stepwatch.readers.text.line import Line, lines_with_marks
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Checkpoint, Evaluation, Fact, Floats, Ints, Timing, Traits, repeated
 
@@ -66,7 +66,7 @@ class LightningFormat(LineFormat):
         at = text.find(_STOPPED)  # it may come after a bar
         while at >= 0:
             line = first_line + text.count(b"\n", 0, at)
-            records.events += [Fact(line, "stopped", True), Fact(line, OVER, True)]
+            records.events += [Fact(line, "stopped", True), Fact(line, OTHER_PROGRAM, True)]
             at = text.find(_STOPPED, at + 1)
         super().parse(text, first_line, records)
 
@@ -96,7 +96,7 @@ class LightningFormat(LineFormat):
 def _is_another_loop(head: bytes) -> bool:
     if _OWN_SIGNS.search(head):
         return False
-    lines = lines_behind(head, _BAR.marks, prefixes=False)
+    lines = lines_with_marks(head, _BAR.marks, prefixes=False)
     found = [bar.values() for line in lines if (bar := _BAR.find(line)) is not None]
     if found and found[0]["epoch"] > 0:
         return True
@@ -190,8 +190,8 @@ class BarRows:
         batches, kept = self._training_batches(epochs, in_epoch)
         rows = np.flatnonzero(kept & (batches > 0))
         del kept
-        some = in_one_piece(rows)
-        rows = rows[first_draws(self._positions(batches)[some])]
+        some = as_slice(rows)
+        rows = rows[first_occurrences(self._positions(batches)[some])]
         if len(rows):
             most = np.maximum.reduceat(self.drawn - batches, epochs.begins) if batches is not self.drawn else 0
             per_epoch = self.total[epochs.ends - 1] - most
@@ -200,7 +200,7 @@ class BarRows:
                 rises = np.diff(np.maximum.accumulate(self._positions(self.drawn))) > 0
                 last = np.append(np.flatnonzero(rises), len(rises))
                 losses = losses[last[np.searchsorted(last, rows)]]
-            number = batches[in_one_piece(rows)].astype(np.int64)
+            number = batches[as_slice(rows)].astype(np.int64)
             del batches
             self._add_rows(epochs, in_epoch, rows, number, per_epoch, losses)
         whole = self.records.iterations()
@@ -228,7 +228,7 @@ class BarRows:
     def _add_rows(
         self, epochs: _Epochs, in_epoch: Ints, rows: Ints, number: Ints, per_epoch: Floats, losses: Floats
     ) -> None:
-        some = in_one_piece(rows)
+        some = as_slice(rows)
         begins = np.flatnonzero(np.diff(epochs.of[some], prepend=-1))
         own = epochs.of[rows[begins]]  # there may be epochs without a row
         single = np.diff(begins, append=len(rows)) == 1
@@ -238,7 +238,7 @@ class BarRows:
         above = any(isinstance(event, Fact) and event.line < self.line[0] for event in self.records.events)
         whole = self.since_zero[rows[begins]] & ((own > 0) | above)
         from_start = drawn_zero | (first <= 1) | single | (first <= second - first) | whole
-        laps = Laps(number, self.seconds[some], self.errors[some], begins, np.where(from_start, first, 0))
+        laps = EpochClocks(number, self.seconds[some], self.errors[some], begins, np.where(from_start, first, 0))
         evaluated, paused, took_s = self._evaluations(epochs, in_epoch, rows, own, begins)
         times = lap_times(laps, paused, took_s)
         epoch = epochs.number
@@ -259,7 +259,7 @@ class BarRows:
         for line in lines[begins[runs[alone]]].tolist():  # only the total time is known
             self.records.events.append(Fact(line=line, name="mean_of_run", value=True))
 
-    def _add_facts(self, lines: Ints, begun: np.ndarray, laps: Laps, interval: Ints) -> None:
+    def _add_facts(self, lines: Ints, begun: np.ndarray, laps: EpochClocks, interval: Ints) -> None:
         """Adds each fact where a process begins, and where its value differs from the epoch before."""
         events = self.records.events
         events += [Fact(line=line, name="process", value=line, header=True) for line in lines[begun].tolist()]

@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
+from stepwatch.readers.formats.epochs import Epochs, EvaluationSpan, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.running import in_one_piece
+from stepwatch.readers.formats.running import as_slice
 from stepwatch.readers.records import LONGEST_TIME_S, Records, pieces, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -64,7 +64,7 @@ class _MetricLogger(LineFormat):
         if np.isnan(columns[1]).any():  # without a number: count how often the steps restarted
             columns[1] = np.cumsum(np.diff(columns[2], prepend=0) < 0)
         epochs = Epochs.of(*columns[:4])
-        rows = in_one_piece(epochs.rows)
+        rows = as_slice(epochs.rows)
         eta, mean, data, loss, stamps = (column[rows] for column in columns[4:])
         del columns  # there may be millions of rows
         totals = records.take_table(_TOTALS, 2)
@@ -126,7 +126,7 @@ def _chained(epochs: Epochs, mean: Floats, eta: Floats | None) -> Floats:
     return whole
 
 
-def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]:
+def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[EvaluationSpan]:
     """The lines of evaluations as passes: a pass ends with its total, with a training step, or when it begins again.
 
     A loop with another name is a pass only if a training continues after one of its length: else it may be of another
@@ -148,9 +148,9 @@ def _passes(table: np.ndarray, epochs: Epochs, totals: np.ndarray) -> list[Pass]
         stated = place < len(totals) and stop < len(stops) and stops[stop] == totals[place, 0]
         following = table[end, 0] if end < len(table) else np.inf
         if stated and totals[place, 0] < following:
-            found.append(Pass(int(table[begin, 0]), int(totals[place, 0]), float(totals[place, 1] * total)))
+            found.append(EvaluationSpan(int(table[begin, 0]), int(totals[place, 0]), float(totals[place, 1] * total)))
         else:
-            found.append(Pass(int(table[begin, 0]), int(last), None))
+            found.append(EvaluationSpan(int(table[begin, 0]), int(last), None))
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwatch.readers.formats import CHECKPOINT
 from stepwatch.readers.formats.epochs import Epochs, add_epochs, plan_epochs
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, groups, in_one_piece, lap_times, median
+from stepwatch.readers.formats.running import WHOLE_SECONDS, EpochClocks, as_slice, groups, lap_times, median
 from stepwatch.readers.records import LONGEST_TIME_S, Records, rows_of
 from stepwatch.readers.text.block import Block, Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -69,14 +69,14 @@ class _Minimind(LineFormat):
         del line, epoch, done, total
         if not len(epochs.rows):
             return
-        own = in_one_piece(epochs.rows)
+        own = as_slice(epochs.rows)
         left, older, loss, stamps = (column[own] for column in others)
         elapsed = _by_bars(epochs, bars)
         if elapsed is None:
             times = epochs.differences(_since_begin(epochs, left, older))
         else:
             doubts = np.full(len(elapsed), WHOLE_SECONDS)
-            times = lap_times(Laps(epochs.done, elapsed, doubts, epochs.begins, epochs.done[epochs.begins]))
+            times = lap_times(EpochClocks(epochs.done, elapsed, doubts, epochs.begins, epochs.done[epochs.begins]))
         usual = median(epochs.covers.astype(np.float64))
         for row in epochs.begins[epochs.process].tolist():
             if epochs.done[row] <= usual + 1:  # counted from 0, the first line has one step more than the others

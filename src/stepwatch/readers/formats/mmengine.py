@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row
+from stepwatch.readers.formats.json_rows import fact_of_single_row, first_of_each, split_initial_means
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.running import in_one_piece
+from stepwatch.readers.formats.running import as_slice
 from stepwatch.readers.levers import MMENGINE
-from stepwatch.readers.records import INSIDE, OVER, Records
+from stepwatch.readers.records import INSIDE, OTHER_PROGRAM, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.line import Line, stamp_of
 from stepwatch.readers.text.line_format import LineFormat
@@ -34,7 +34,7 @@ _BEGUN = (
     Line("Checkpoints will be saved to ", header=True, sets={"saved": "."}),
 )
 _STARTS = (  # what follows belongs to this start
-    Line("System environment:", sets={OVER: "*"}), Line("Environment info:", sets={OVER: "*"}),
+    Line("System environment:", sets={OTHER_PROGRAM: "*"}), Line("Environment info:", sets={OTHER_PROGRAM: "*"}),
 )  # fmt: skip
 _LENGTHS = (Line("{any}max_epochs<=; = >{last_epoch:int}"), Line("{any}total_epochs<=; = >{last_epoch:int}"))
 _TRAINED = ("time: ", "loss: ")
@@ -104,9 +104,9 @@ class _Mmengine(LineFormat):
         begins, ends, events = (
             records.take_table(name, width) for name, width in ((_BEGINS, 2), (_ENDS, 2), (_EVENTS, 5))
         )
-        known = in_one_piece(np.flatnonzero(np.isfinite(rows.number) & (rows.time_s > 0)))
+        known = as_slice(np.flatnonzero(np.isfinite(rows.number) & (rows.time_s > 0)))
         rows = _Rows(*(column[known] for column in rows))
-        known = in_one_piece(np.flatnonzero(first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)))
+        known = as_slice(np.flatnonzero(first_of_each(rows.number, rows.time_s, rows.loss, rows.stamp_s)))
         rows = _Rows(*(column[known] for column in rows))
         if not len(rows.line):
             return
@@ -122,9 +122,9 @@ class _Mmengine(LineFormat):
             ended &= (events[:, 2] == rows.epoch[last]) & (rows.place[last] < rows.total[last])
             closings += [(float(line), last) for line in events[ended, 0][:1]]
             own = slice(begin, end)
-            times[own], rows.data_s[own] = apart_at_start(number[own], times[own], rows.data_s[own])
+            times[own], rows.data_s[own] = split_initial_means(number[own], times[own], rows.data_s[own])
             if end == begin + 1:
-                records.events.append(lone_row(rows.line[begin], number[begin], rows.place[begin]))
+                records.events.append(fact_of_single_row(rows.line[begin], number[begin], rows.place[begin]))
             if of[begin] == (of[begin - 1] if begin else 0):
                 records.events += [Fact(int(rows.line[begin]), "process", begin, header=True)] * (begin > 0)
                 continue

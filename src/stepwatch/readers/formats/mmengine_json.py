@@ -13,7 +13,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import Reader
-from stepwatch.readers.formats.json_rows import apart_at_start, first_of_each, lone_row, objects
+from stepwatch.readers.formats.json_rows import fact_of_single_row, first_of_each, objects, split_initial_means
 from stepwatch.readers.formats.recorder_run import with_inside
 from stepwatch.readers.levers import MMENGINE
 from stepwatch.readers.records import INSIDE, LONGEST_TIME_S, Records
@@ -28,7 +28,7 @@ _OBJECT = Line(
 )  # fmt: skip
 _KEYS = ("epoch", "iter", "step", "time", "data_time", "loss", "lr")
 _SNIFFED = Pattern(rb'(?m)\{"(?<=^\{")[^\n]{1,20000}\}\s*$')
-_TRAINED, _VALIDATED = b'"mode": "train"', b'"mode": "val"'
+_VALIDATED = b'"mode": "val"'
 _CONFIGS = b'"config": ', b'"env_info": '
 _LENGTH = Pattern(rb"(?:max_epochs|total_epochs)(?: = |=)(\d{1,9})")
 _ROWS, _ENDS, _EVALUATED = "rows", "ends", "evaluated"
@@ -90,10 +90,10 @@ def finish(first_line: int, records: Records) -> None:
     records.events += [Fact(int(line[row]), "process", row, header=True) for row in fell.tolist()]
     for row, end in zip((0, *fell.tolist()), (*fell.tolist(), len(line)), strict=True):
         own = slice(row, end)
-        time[own], data[own] = apart_at_start(number[own], time[own], data[own])
+        time[own], data[own] = split_initial_means(number[own], time[own], data[own])
         if end == row + 1:
             records.events.append(
-                lone_row(line[row], number[row], number[row] % per_epoch if per_epoch else number[row])
+                fact_of_single_row(line[row], number[row], number[row] % per_epoch if per_epoch else number[row])
             )
         stated = ends[ends[:, 0] < line[row], 1]
         if len(stated) and per_epoch > 0:

@@ -16,7 +16,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.running import at_lines
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records, pieces, rows_where
 from stepwatch.readers.text.block import Mask
-from stepwatch.readers.text.line import Line, lines_behind
+from stepwatch.readers.text.line import Line, lines_with_marks
 from stepwatch.readers.text.line_format import LineFormat
 from stepwatch.run import Evaluation, Fact, Fault, Floats, Ints, Iterations, Levers, Timing, Traits, rows_from
 
@@ -31,7 +31,7 @@ _SIZES = Pattern(rb"(?m)^ {4}(batch_size|sequence_length|val_loss_every)(?: ?: ?
 _SCHEDULES = Pattern(rb"window|TrainingStage|batch_size_schedule|bs_schedule")
 
 
-class Modded(LineFormat):
+class ModdedNanogptFormat(LineFormat):
     def add_events(self, statement: Line, lines: Ints, found: dict[str, Floats], records: Records) -> Mask:
         """A validation shows the last step and the clock when it began; one at step 0 begins a run."""
         if statement is not VALIDATION:
@@ -51,7 +51,7 @@ class Modded(LineFormat):
 
     def sniff(self, head: bytes) -> float:
         """Counts validations if there is nothing else, as in some of its logs."""
-        return super().sniff(head) or float(sum(map(VALIDATION.fits, lines_behind(head, VALIDATION.marks))))
+        return super().sniff(head) or float(sum(map(VALIDATION.fits, lines_with_marks(head, VALIDATION.marks))))
 
     def parse(self, text: bytes, first_line: int, records: Records) -> None:
         """Reads tokens per step, the validation interval and whether steps change their length from the listing."""
@@ -188,7 +188,7 @@ def _to_differences(column: Floats) -> None:
         column[rows.start + 1 : rows.stop + 1] -= column[rows].copy()
 
 
-FORMAT = Modded(
+FORMAT = ModdedNanogptFormat(
     name="modded-nanogpt",
     timing=Timing.CUMULATIVE,
     iterations=(STEP,),

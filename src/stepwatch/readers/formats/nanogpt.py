@@ -26,8 +26,8 @@ from stepwatch.readers.text.line import (
     ONE_DIGIT,
     Found,
     Line,
-    is_like_others,
-    lines_behind,
+    clock_independent_of_digits,
+    lines_with_marks,
     stamp_of,
     strip_prefix,
     value_of,
@@ -130,7 +130,7 @@ def sniff(head: bytes) -> float:
     begins = [found.start() for found in islice(_NUMBERED.finditer(head), MOST_SNIFFED)]
     lines = [head[begin : begin + LONGEST_LINE].partition(b"\n")[0].decode("utf-8", "replace") for begin in begins]
     hits = sum((found := _ITERATION.find(line)) is not None and _seconds(found, line) is not None for line in lines)
-    hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_behind(head, _BARE_ITERATION.marks))
+    hits = hits or sum(_BARE_ITERATION.fits(line) for line in lines_with_marks(head, _BARE_ITERATION.marks))
     traces = (weight for weight, pattern in _TRACES if pattern.search(head))
     return float(hits) or next(traces, 0.0)
 
@@ -184,7 +184,7 @@ def parse(text: bytes, first_line: int, records: Records, *, more_follows: bool 
             records.add_unread(index + first_line, line)
             stated = records.events[known:]
             lasting = all(isinstance(event, Fact) and event.name == _BUSY for event in stated)
-            if joined_until < index and lasting and not may_be_fault(line) and is_like_others(line):
+            if joined_until < index and lasting and not may_be_fault(line) and clock_independent_of_digits(line):
                 strange[kind] = stated
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepwatch.readers.formats.modded_nanogpt import CLOCKS_OF_VALIDATIONS, STEP, VALIDATION, Modded
+from stepwatch.readers.formats.modded_nanogpt import CLOCKS_OF_VALIDATIONS, STEP, VALIDATION, ModdedNanogptFormat
 from stepwatch.readers.formats.running import median
 from stepwatch.readers.records import LARGEST_KEPT, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Floats, Ints
@@ -27,7 +27,7 @@ _OWN = (b"val_bpb", b"wallclock")
 _STOPS, _FINALS, _CAP = "stops", "finals", "cap_s"
 
 
-class _Golf(Modded):
+class _Golf(ModdedNanogptFormat):
     def sniff(self, head: bytes) -> float:
         """Claims lines that modded-nanogpt has as well if words of this format occur too."""
         return super().sniff(head) + (0.5 if any(word in head for word in _OWN) else -0.5)

@@ -52,7 +52,7 @@ class Clock(NamedTuple):
         return covers
 
 
-class Laps(NamedTuple):
+class EpochClocks(NamedTuple):
     """Rows of many clocks, one after the other: those of a run's epochs."""
 
     number: Ints
@@ -117,7 +117,7 @@ def _rows_with(clock: Clock, pauses: Sequence[Pause]) -> Ints:
     return np.asarray(rows)
 
 
-def lap_times(laps: Laps, pauses: Sequence[int] | Ints = (), took_s: Sequence[float] | Floats = ()) -> Floats:
+def lap_times(laps: EpochClocks, pauses: Sequence[int] | Ints = (), took_s: Sequence[float] | Floats = ()) -> Floats:
     """Like step_times(), for many clocks; a pause is given by the row that precedes it, and what it took."""
     paused = np.asarray(pauses, np.int64)
     longest = np.maximum.reduceat(laps.elapsed_s, laps.begins)
@@ -336,7 +336,7 @@ def processes(number: Ints, elapsed_s: Floats, announced: Sequence[int] = ()) ->
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def first_draws(number: Ints) -> Ints:
+def first_occurrences(number: Ints) -> Ints:
     """The rows at which a rising number is new: bars are redrawn many times."""
     new = np.empty(len(number), bool)
     new[:1] = number[:1] > 0
@@ -344,7 +344,7 @@ def first_draws(number: Ints) -> Ints:
     return np.flatnonzero(new)
 
 
-def in_one_piece(rows: Ints) -> Ints | slice:
+def as_slice(rows: Ints) -> Ints | slice:
     """The rows, as a slice if they are consecutive: indexing a column with it makes no copy."""
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
         return slice(int(rows[0]), int(rows[-1]) + 1)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.readers.formats.running import in_one_piece, median
-from stepwatch.readers.records import OVER, Records, pieces, rows_of
+from stepwatch.readers.formats.running import as_slice, median
+from stepwatch.readers.records import OTHER_PROGRAM, Records, pieces, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -102,7 +102,7 @@ def _add_training(stated: _Stated, records: Records) -> bool:
     behind = np.searchsorted(speed_line, place_line)
     next_place, next_speed = np.append(place_line[1:], np.inf), np.append(speed_line, np.inf)[behind]
     pairs = np.flatnonzero(next_speed < next_place)
-    places, speeds = in_one_piece(pairs), in_one_piece(behind[pairs])
+    places, speeds = as_slice(pairs), as_slice(behind[pairs])
     del behind, next_place, next_speed, pairs  # there may be millions of lines
     done, means = place_done[places], mean_s[speeds]
     lap = np.searchsorted(end_line, speed_line[speeds]).astype(np.int32)  # the epoch of each, counted from 0
@@ -176,8 +176,8 @@ FORMAT = _TimeSeries(
     iterations=(_PLACE, _EPOCH),
     settings=(
         _BEGUN,
-        Line("{any}Early stopping{end}", sets={"ended": "by plan", OVER: "*"}),
-        Line("{any}\\>testing : ", sets={"ended": "by plan", OVER: "*"}),
+        Line("{any}Early stopping{end}", sets={"ended": "by plan", OTHER_PROGRAM: "*"}),
+        Line("{any}\\>testing : ", sets={"ended": "by plan", OTHER_PROGRAM: "*"}),
     ),
     tables=(
         Kept(_SPEEDS, (_SPEED,), _COLUMNS[_SPEEDS]),

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
+from stepwatch.readers.formats.epochs import Epochs, EvaluationSpan, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.formats.running import Laps, in_one_piece, lap_times
+from stepwatch.readers.formats.running import EpochClocks, as_slice, lap_times
 from stepwatch.readers.records import LONGEST_TIME_S, Records, pieces, rows_of
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
@@ -55,12 +55,12 @@ class _Timm(LineFormat):
         if not (columns[2] == columns[3]).any():  # else steps are counted from 1
             columns[2] = columns[2] + 1
         epochs, _ = Epochs.of(*columns[:4]).without_first_steps()
-        rows = in_one_piece(epochs.rows)
+        rows = as_slice(epochs.rows)
         mean, rate, data, loss, stamps = (column[rows] for column in columns[4:])
         del columns  # there may be millions of rows
         if not len(mean):
             return
-        laps = Laps(epochs.done, *_by_rate(mean, rate), epochs.begins, epochs.done[epochs.begins])
+        laps = EpochClocks(epochs.done, *_by_rate(mean, rate), epochs.begins, epochs.done[epochs.begins])
         del mean, rate
         for column in laps[1:3]:
             column *= epochs.done
@@ -70,7 +70,7 @@ class _Timm(LineFormat):
         if np.isfinite(data).all():
             first = epochs.done[epochs.begins]
             doubt = np.float64(_DIGITS["time"]) * epochs.done
-            waits = lap_times(Laps(epochs.done, data * epochs.done, doubt, epochs.begins, first))
+            waits = lap_times(EpochClocks(epochs.done, data * epochs.done, doubt, epochs.begins, first))
         add_epochs(epochs, times, waits, loss, stamps, _passes(records.take_table(_PASSES, 4)), records)
         super().finish(first_line, records)
 
@@ -93,13 +93,13 @@ def _by_rate(mean: Floats, rate: Floats) -> tuple[Floats, Floats]:
     return exact, doubts
 
 
-def _passes(table: np.ndarray) -> list[Pass]:
+def _passes(table: np.ndarray) -> list[EvaluationSpan]:
     """Each pass of an evaluation, timed by the mean of its last line for all its batches."""
     begins = np.flatnonzero(np.diff(table[:, 1], prepend=np.inf) <= 0)
     ends = begins + np.diff(begins, append=len(table)) - 1
     batches = np.maximum(table[ends, 1] + 1, table[ends, 2])
     columns = (table[begins, 0].astype(np.int64), table[ends, 0].astype(np.int64), table[ends, 3] * batches)
-    return [Pass(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
+    return [EvaluationSpan(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 FORMAT = _Timm(

@@ -17,7 +17,7 @@ from stepwatch.patterns import Pattern
 from stepwatch.readers.records import Records
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import LineFormat
-from stepwatch.readers.text.undo import credible, fine, gaps_of, rows_after, starts_of, without
+from stepwatch.readers.text.undo import fine, gaps_of, is_possible_time, rows_after, starts_of, without
 from stepwatch.run import (
     IMPOSSIBLE_MFU,
     Checkpoint,
@@ -90,7 +90,7 @@ class _Torchtitan(LineFormat):
         rows = _timed(rows, kinds.facts, evaluations, saves)
         rows = replace(rows, loss=np.where(rows.loss < 0, np.nan, rows.loss))  # of a stage that does not know it
         records.replace_events(told, evaluations, saves)
-        timed = credible(rows.time_s)
+        timed = is_possible_time(rows.time_s)
         for line in rows.line[~timed].tolist():
             records.add_unread(line, "")
         cards = next((fact.value for fact in kinds.facts if fact.name == "world_size"), 1.0)

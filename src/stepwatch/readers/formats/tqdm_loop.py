@@ -19,8 +19,8 @@ import numpy as np
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import BOTH, NOTHING, Reader
 from stepwatch.readers.formats.drawn_bars import Bars, Draw, bars_of, drawn, found_in
-from stepwatch.readers.formats.running import WHOLE_SECONDS, Laps, lap_times
-from stepwatch.readers.records import OVER, Records
+from stepwatch.readers.formats.running import WHOLE_SECONDS, EpochClocks, lap_times
+from stepwatch.readers.records import OTHER_PROGRAM, Records
 from stepwatch.readers.text.block import Block
 from stepwatch.readers.text.faults import fault_in
 from stepwatch.readers.text.line import MOST_SNIFFED, ONE_DIGIT, stamp_of, strip_prefix
@@ -76,7 +76,7 @@ _STRONGEST = 0.9  # its highest claim: below one line of any other format
 _SURELY = 0.9  # of the time of a bar: a step of the bar around it takes at least that
 
 
-class _Spoken(NamedTuple):
+class _LossLines(NamedTuple):
     """Lines that mention epochs, losses or a validation."""
 
     line: Floats
@@ -179,7 +179,7 @@ def _keep_spoken(rest: bytes, numbers: Ints, records: Records) -> None:
 def finish(first_line: int, records: Records) -> None:
     kept, records.kept = records.kept, []
     line, about, checks, heads, step = records.take_table("spoken", 5).T
-    spoken = _Spoken(line, about > 0, checks > 0, heads > 0, step)
+    spoken = _LossLines(line, about > 0, checks > 0, heads > 0, step)
     places, covered = records.take_table("place", 3), records.take_table("covered", 2)
     ended = records.take_table("ended", 1)
     evaluates, took = records.take_table("evaluates", 3), records.take_table("took", 2)
@@ -214,7 +214,7 @@ def finish(first_line: int, records: Records) -> None:
         _add_rows(training, validations, planned, own[np.isfinite(own[:, 1])], records)
         over = [line for line in ended[:, 0].tolist() if training.end < line < end]
         if over:
-            records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OVER)]
+            records.events += [Fact(int(over[0]), name, "by plan") for name in ("ended", OTHER_PROGRAM)]
         if begin >= 0:
             records.events.append(Fact(training.begin, "process", training.begin, header=True))
 
@@ -248,14 +248,14 @@ def _planned(places: Floats) -> list[int]:
     return [int(last) for last in (counted[-1:] if len(counted) else stated)[:, 2]]
 
 
-def _is_spoken_of(bars: Bars, spoken: _Spoken) -> bool:
+def _has_losses_between(bars: Bars, spoken: _LossLines) -> bool:
     """Whether a loss or an epoch is mentioned above or below most of these bars, as in a training, not in loading."""
     places = np.unique(np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[spoken.about])).tolist()
     count = len(bars.laps)
     return count > 1 and max(sum(place < count for place in places), sum(place > 0 for place in places)) > count / 2
 
 
-def _is_spoken_along(bars: Bars, spoken: _Spoken, places: Floats) -> bool:
+def _has_losses_along(bars: Bars, spoken: _LossLines, places: Floats) -> bool:
     """Whether losses of one epoch are printed while a single bar advances.
 
     Losses of a validation count only if there are steps between them: a bar may go through models that are evaluated.
@@ -271,7 +271,7 @@ def _is_spoken_along(bars: Bars, spoken: _Spoken, places: Floats) -> bool:
     return max(len(learnt), len(checked) * apart) >= 3  # two may be those of its beginning and end
 
 
-def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
+def _is_checked(bars: Bars, every: list[int], spoken: _LossLines) -> bool:
     """Whether the lines after most of these bars mention a validation only, and no line above names the epoch.
 
     `every` has the lines of all drawings.
@@ -287,7 +287,7 @@ def _is_checked(bars: Bars, every: list[int], spoken: _Spoken) -> bool:
     return 2 * int((checks & ~headed).sum()) > len(bars.laps)
 
 
-def _is_outrun(bars: Bars, spoken: _Spoken) -> bool:
+def _has_more_steps_than_bar(bars: Bars, spoken: _LossLines) -> bool:
     """Whether lines with a loss count more steps between these bars than one of them has, most of the time."""
     known = np.isfinite(spoken.step)
     places = np.searchsorted([lap[-1].line for lap in bars.laps], spoken.line[known])
@@ -312,7 +312,7 @@ def _has_figures(bars: Bars) -> bool:
     return not bars.title.words and any(own)
 
 
-def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Floats) -> list[Bars]:
+def _trainings_of(bars: list[Bars], spoken: _LossLines, places: Floats, took: Floats) -> list[Bars]:
     """The bars of each training, in order; empty if nothing shows that any of them is one."""
     every = sorted(draw.line for each in bars for lap in each.laps for draw in lap)
     named = any(_is_titled(each) or _has_loss(each) or _has_figures(each) for each in bars)
@@ -326,14 +326,14 @@ def _trainings_of(bars: list[Bars], spoken: _Spoken, places: Floats, took: Float
             not words
             and not each.names
             and (
-                (_is_spoken_of(each, spoken) and not _is_checked(each, every, spoken))
-                or (each is alone and _is_spoken_along(each, spoken, places))
+                (_has_losses_between(each, spoken) and not _is_checked(each, every, spoken))
+                or (each is alone and _has_losses_along(each, spoken, places))
             )
         )
         if untitled:
             between_s = took[took[:, 0] > each.begin, 1].sum()
             hidden = between_s >= 2 * sum(other.spent_s for other in bars)  # then these are not the training's bars
-            untitled = not hidden and not _is_outrun(each, spoken)
+            untitled = not hidden and not _has_more_steps_than_bar(each, spoken)
         if _is_titled(each) or _has_loss(each) or _has_figures(each) or untitled:
             likely.append(each)
     # Exclude bars that contain a longer one; each is compared with the shortest of these, as there may be many bars.
@@ -498,7 +498,7 @@ def _add_rows(training: Bars, validations: list[Bars], planned: list[int], place
             evaluations.append(Evaluation(line=lap[-1].line, at=int(whole[row]), took_s=lap[-1].elapsed_s))
             paused.append(row)
     took = [evaluation.took_s or 0.0 for evaluation in evaluations]
-    times = lap_times(Laps(number, elapsed, error, begins, number[begins]), paused, took)
+    times = lap_times(EpochClocks(number, elapsed, error, begins, number[begins]), paused, took)
     loss = np.array([draw.loss for draw in draws])
     kept = times > 0
     records.add_rows(number=whole[kept], time_s=times[kept], loss=loss[kept], line=line[kept])
@@ -511,7 +511,7 @@ def _add_rows(training: Bars, validations: list[Bars], planned: list[int], place
     if planned and max(planned) > epochs[-1]:
         facts["max_iters"] = max(planned) * training.last
         if whole[-1] >= facts["max_iters"]:
-            records.events.append(Fact(training.end, OVER, True))
+            records.events.append(Fact(training.end, OTHER_PROGRAM, True))
     records.events += [Fact(begun, name, value) for name, value in facts.items()]
 
 

@@ -22,9 +22,9 @@ from stepwatch.readers.formats.running import (
     WHOLE_SECONDS,
     Clock,
     Pause,
+    as_slice,
     at_lines,
-    first_draws,
-    in_one_piece,
+    first_occurrences,
     median,
     processes,
     step_times,
@@ -107,7 +107,7 @@ class TrainerRows:
                 training._without_clock()
             return
         cuts = np.searchsorted(line, self._announced).tolist()
-        pieces = processes(number, elapsed, [*cuts, *self._behind_summaries()])
+        pieces = processes(number, elapsed, [*cuts, *self._marks_after_summaries()])
         edges: list[float] = []
         for piece in pieces[1:]:  # a process begins with its empty bar, if one was drawn before its first position
             drawn = self._empty[np.searchsorted(self._empty, line[piece.start - 1], side="right") :]
@@ -120,14 +120,14 @@ class TrainerRows:
             edges.append(min(edge, *self.summaries[max(before, since + 1) : until, 0].tolist()[:1], math.inf))
         begin = -math.inf
         for piece, end in zip(pieces, [*edges, math.inf], strict=True):
-            inside = in_one_piece(first_draws(number[piece]))
+            inside = as_slice(first_occurrences(number[piece]))
             marks: list[Any] = [column[piece][inside] for column in (line, number, elapsed, error, rate)]
             if len(marks[0]):
                 process = self._process(_Process(begin, end, *marks[:3]))
                 self._add_process(process, marks, len(pieces) > 1)
             begin = end
 
-    def _behind_summaries(self) -> Iterator[int]:
+    def _marks_after_summaries(self) -> Iterator[int]:
         """The first mark of the training after each summary: the bar of the finished one is drawn again after it."""
         line, number, elapsed = self.marks[:3]
         ends = self.summaries[np.diff(self.summaries[:, 1], append=np.nan) != 0]  # some are printed twice
@@ -211,7 +211,7 @@ class TrainerRows:
         places = np.concatenate((losses[:, 2], evaluations[:, 1]))
         by_place = _by_place(lines, bare)
         late = _late(by_place, places, places * per_epoch)
-        in_pages = _in_pages(by_place, places, per_epoch)
+        in_pages = _is_partly_buffered(by_place, places, per_epoch)
         return bare._replace(per_epoch=per_epoch, late=late, in_pages=in_pages)
 
     # --- which bar, which clock ---
@@ -271,7 +271,7 @@ class TrainerRows:
         clocked = self.told[np.isfinite(self.told[:, 1]) & np.isfinite(self.told[:, 3])]
         fine = len(clocked) and bool((clocked[:, 4] < WHOLE_SECONDS).mean() > 0.9)
         if len(self.bars) and not fine:
-            marks = self.bars[in_one_piece(np.flatnonzero(self.bars[:, 1] > 0))]
+            marks = self.bars[as_slice(np.flatnonzero(self.bars[:, 1] > 0))]
             error = np.broadcast_to(WHOLE_SECONDS, len(marks))
             rate = marks[:, 4].astype(np.float64, copy=False)
             return marks[:, 0], whole_numbers(marks[:, 1]), marks[:, 3], error, rate
@@ -375,7 +375,7 @@ class TrainerRows:
         begin, end = process.begin, process.end
         losses = process.of(self.losses)
         loss_at = self._numbers(losses[:, 0], losses[:, 2], process)
-        known = in_one_piece(np.flatnonzero(np.isfinite(loss_at)))
+        known = as_slice(np.flatnonzero(np.isfinite(loss_at)))
         losses, loss_at = losses[known], loss_at[known]
         evaluations = self._merged_evaluations(process)
         own = [save for save in self.saves if begin <= save.line < end]
@@ -503,7 +503,7 @@ class TrainerRows:
             loss_at = np.arange(1.0, len(loss_at) + 1)
         known = np.isfinite(loss_at)
         rows, number = self.losses[known], loss_at[known].astype(np.int64)
-        inside = first_draws(number)
+        inside = first_occurrences(number)
         rows, number = rows[inside], number[inside]
         if not len(rows):
             if self._steps_done and len(self.summaries):
@@ -633,7 +633,7 @@ def _behind(by_place: Floats, epochs: Floats, process: _Process) -> np.ndarray:
     return np.asarray(process.late | (process.in_pages & (apart > _doubts(epochs, process.per_epoch))))
 
 
-def _in_pages(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
+def _is_partly_buffered(by_place: Floats, epochs: Floats, per_epoch: float) -> bool:
     """Whether some dictionaries are late, none is before its step, and one of the last is on time."""
     known = np.isfinite(by_place) & np.isfinite(epochs)
     if not known.any() or not per_epoch > 0:

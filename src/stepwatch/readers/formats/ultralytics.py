@@ -15,7 +15,7 @@ from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats.lightning import EPOCHS, BarRows
 from stepwatch.readers.levers import ULTRALYTICS
-from stepwatch.readers.records import ANNOUNCED, OVER, Records, rows_of
+from stepwatch.readers.records import OTHER_PROGRAM, STEPS_CHANGE, Records, rows_of
 from stepwatch.readers.text.block import Mask
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -58,13 +58,13 @@ class _Ultralytics(LineFormat):
             records.keep(_PASSES, lines, found["number"], found["last"], _seconds(found), np.nan, np.nan)
             return np.ones(len(lines), bool)
         if statement is _COMPLETED:
-            records.events += [Fact(line, OVER, True) for line in lines.tolist()]
+            records.events += [Fact(line, OTHER_PROGRAM, True) for line in lines.tolist()]
         return super().add_events(statement, lines, found, records)
 
     def read_settings(self, rest: str, line: str, number: int, records: Records) -> bool:
         if not _CLOSING.fits(rest):
             return super().read_settings(rest, line, number, records)
-        records.events.append(Fact(number, ANNOUNCED, rest.strip()))
+        records.events.append(Fact(number, STEPS_CHANGE, rest.strip()))
         return True
 
     def finish(self, first_line: int, records: Records) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwatch.patterns import Pattern
 from stepwatch.readers.formats import BOTH, Reader
-from stepwatch.readers.formats.json_rows import first_of_each, lone_row, number_in
+from stepwatch.readers.formats.json_rows import fact_of_single_row, first_of_each, number_in
 from stepwatch.readers.levers import ULTRALYTICS
 from stepwatch.readers.records import Records, rows_of
 from stepwatch.readers.text.block import PIECE_BYTES, read_cells
@@ -68,7 +68,9 @@ def finish(first_line: int, records: Records) -> None:
     records.events += [Fact(int(line[row]), "process", int(row), header=True) for row in starts.tolist()]
     ends = [*starts[1:].tolist(), len(line)]
     records.events += [
-        lone_row(line[row], epoch[row], 1.0) for row, end in zip(starts.tolist(), ends, strict=True) if end == row + 1
+        fact_of_single_row(line[row], epoch[row], 1.0)
+        for row, end in zip(starts.tolist(), ends, strict=True)
+        if end == row + 1
     ]
     times /= np.maximum(apart, 1.0, out=apart)
     del apart, clock  # there may be millions of rows

@@ -61,7 +61,7 @@ class Whole(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Begun:
+class _PartlyRead:
     """A file that is partly read."""
 
     decoder: Decoder = field(default_factory=Decoder)
@@ -71,7 +71,7 @@ class _Begun:
 def parse(text: bytes, first_line: int, records: Records) -> None:
     """Turns rows of the history into columns as they come: there may be millions."""
     if not records.kept:
-        records.kept.append(_Begun())
+        records.kept.append(_PartlyRead())
     (begun,) = records.kept
     begun.decoder.feed(text)
     found = begun.decoder.found
@@ -94,7 +94,7 @@ def read_whole(blocks: Iterable[bytes]) -> Whole:
 
 
 def _whole(records: Records) -> Whole:
-    (begun,) = records.kept or (_Begun(),)
+    (begun,) = records.kept or (_PartlyRead(),)
     records.kept = []
     found = begun.decoder.found
     found = replace(found, damaged=found.damaged + begun.decoder.is_cut)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepwatch.readers.formats.epochs import Epochs, Pass, add_epochs, plan_epochs
+from stepwatch.readers.formats.epochs import Epochs, EvaluationSpan, add_epochs, plan_epochs
 from stepwatch.readers.formats.recorder_run import with_inside
-from stepwatch.readers.records import LONGEST_TIME_S, OVER, Records
+from stepwatch.readers.records import LONGEST_TIME_S, OTHER_PROGRAM, Records
 from stepwatch.readers.text.block import Floats, Ints
 from stepwatch.readers.text.line import Line
 from stepwatch.readers.text.line_format import Kept, LineFormat
@@ -49,7 +49,7 @@ class _Yolox(LineFormat):
             inside = results[(results > own[0, 0]) & (results < own[-1, 0])]
             if len(inside):
                 took = float(own[-1, 1] - own[0, 1])
-                passes.append(Pass(int(inside[0]), int(inside[-1]), took if took >= 0 else None))
+                passes.append(EvaluationSpan(int(inside[0]), int(inside[-1]), took if took >= 0 else None))
         add_epochs(epochs, times, np.minimum(data, times), loss, stamps, passes, records)
 
 
@@ -71,7 +71,7 @@ FORMAT = _Yolox(
     settings=(
         Line("{any}start train epoch{epoch_begun:int}"),
         Line("{any}Training start...", header=True, sets={"begun": "training"}),
-        Line("{any}Training of experiment is done ", sets={"ended": "by plan", OVER: "*"}),
+        Line("{any}Training of experiment is done ", sets={"ended": "by plan", OTHER_PROGRAM: "*"}),
     ),
     tables=(Kept(_SAVES, (_SAVED,), ("stamp_s",)), Kept(_RESULTS, (_EVALUATED,))),
     traits=Traits(may_evaluate=True, shows_events=True, prints_means=True, levers=Levers(

@@ -167,7 +167,7 @@ def read_int(block: Block, at: Ints, *, commas: bool = False) -> tuple[Mask, Int
     return (count > 0) & (count <= 15), end, value.astype(np.float64)
 
 
-def goes_on(block: Block, at: Ints) -> Mask:
+def may_continue_number(block: Block, at: Ints) -> Mask:
     """Whether the text after a number may be part of it, so that a pattern has to decide."""
     after = block.octets[at]
     thousands = (after == ord(",")) & (block.octets[at + 1] - np.uint8(ord("0")) < 10)

@@ -9,7 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from stepwatch.readers.text.block import UNDECODED, Block, Floats, Ints, Mask, bytes_equal, read_int, read_number
-from stepwatch.readers.text.line import EPOCH, begins_clock, clock_in, doubts_in, is_more_of_clock, stamp_of
+from stepwatch.readers.text.line import (
+    EPOCH,
+    ambiguous_clock_starts,
+    clock_in,
+    is_more_of_clock,
+    stamp_of,
+    starts_clock,
+)
 from stepwatch.run import repeated
 
 _MIDNIGHT = np.uint64(int.from_bytes(b"00:00:00", "little"))
@@ -21,9 +28,9 @@ def read_stamps(block: Block, starts: Ints, prefix: str, own: str = "") -> tuple
     The lines differ from the prefix only in their digits; all others are left to the patterns.
     """
     fits, whole = np.ones(len(starts), bool), prefix + own
-    for doubt in doubts_in(whole):
+    for doubt in ambiguous_clock_starts(whole):
         at = starts + _bytes_of(whole[: doubt.start()])
-        fits &= _of_texts(block, at, len(doubt[0]), begins_clock) == begins_clock(doubt[0])
+        fits &= _of_texts(block, at, len(doubt[0]), starts_clock) == starts_clock(doubt[0])
     found = clock_in(prefix, own)
     if found is None or not found[0].isascii():
         return fits & (found is None), None

@@ -91,7 +91,7 @@ def fault_in(rest: str, prefix: str, number: int) -> Fault | None:
     return None
 
 
-def read_surroundings(rest: str, prefix: str, number: int, records: Records) -> bool:
+def read_common_line(rest: str, prefix: str, number: int, records: Records) -> bool:
     """Reads what any trainer's log may contain: a sign that the process ended, or the name of a card."""
     fault = fault_in(rest, prefix, number)
     if fault is not None:

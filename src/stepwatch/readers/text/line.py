@@ -261,7 +261,7 @@ def value_of(text: str, kind: str) -> float:
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
-def lines_behind(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
+def lines_with_marks(head: bytes, marks: tuple[bytes, ...], *, prefixes: bool = True) -> list[str]:
     """The first lines that contain one of the marks; without their prefixes if `prefixes` is set."""
     lines: list[str] = []
     for mark in marks:
@@ -370,18 +370,18 @@ def clock_in(prefix: str, own: str = "") -> re.Match[str] | None:
     return next(filter(None, found), None) if whole else None
 
 
-def doubts_in(prefix: str) -> Iterator[re.Match[str]]:
+def ambiguous_clock_starts(prefix: str) -> Iterator[re.Match[str]]:
     """The parts that begin a clock, or do so in other lines, depending on their digits."""
     return _DOUBTFUL.finditer(prefix[:_LONGEST])
 
 
-def begins_clock(doubt: str) -> bool:
+def starts_clock(doubt: str) -> bool:
     return _DECIDED.fullmatch(doubt) is not None
 
 
-def is_like_others(line: str) -> bool:
+def clock_independent_of_digits(line: str) -> bool:
     """Whether nothing in front of it would become a clock with other digits."""
-    return all(begins_clock(doubt[0]) for doubt in doubts_in(line))
+    return all(starts_clock(doubt[0]) for doubt in ambiguous_clock_starts(line))
 
 
 def is_more_of_clock(behind: str) -> bool:

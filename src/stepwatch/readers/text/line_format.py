@@ -13,13 +13,13 @@ import numpy as np
 from stepwatch.readers.formats import NOTHING, Reader, Untimed
 from stepwatch.readers.records import LARGEST_KEPT, LINE_OF, LONGEST_TIME_S, Records
 from stepwatch.readers.text.block import Block, Floats, Ints, Mask
-from stepwatch.readers.text.faults import CARD_LETTERS, FAULT_LETTERS, names_fault_by_number, read_surroundings
+from stepwatch.readers.text.faults import CARD_LETTERS, FAULT_LETTERS, names_fault_by_number, read_common_line
 from stepwatch.readers.text.line import (
     LONGEST_LINE,
     ONE_DIGIT,
     Line,
-    is_like_others,
-    lines_behind,
+    clock_independent_of_digits,
+    lines_with_marks,
     stamp_of,
     strip_prefix,
     value_of,
@@ -86,12 +86,14 @@ class LineFormat:
         """How many of the first lines with the marks are iterations; below 1 if only the start of a run is there."""
         hits = sum(
             any(line.fits(rest) for line in self.iterations)
-            for rest in lines_behind(head, self._marks, prefixes=self.prefixes)
+            for rest in lines_with_marks(head, self._marks, prefixes=self.prefixes)
         )
         if hits:
             return float(hits)
         opening = [line for line in self.settings if line.opening]
-        begun = any(line.fits(rest) for line in opening for rest in lines_behind(head, (line.letters,), prefixes=False))
+        begun = any(
+            line.fits(rest) for line in opening for rest in lines_with_marks(head, (line.letters,), prefixes=False)
+        )
         return 0.5 if begun else 0.0
 
     @cached_property
@@ -133,7 +135,7 @@ class LineFormat:
             values = self.read_line(text, number, records)
             if values:
                 rows.append({"line": number, **values})
-            elif values is not None and is_like_others(text):
+            elif values is not None and clock_independent_of_digits(text):
                 silent.add(kind)
         records.events[events:] = sorted(records.events[events:], key=LINE_OF)
         records.unplaced[unplaced:] = sorted(records.unplaced[unplaced:], key=LINE_OF)
@@ -204,7 +206,7 @@ class LineFormat:
                     return values
         if self.read_event(rest, prefix, number, records) or self.read_settings(rest, line, number, records):
             return None
-        if read_surroundings(rest, prefix, number, records):
+        if read_common_line(rest, prefix, number, records):
             return None
         # A time in a separate piece has a mark that other lines have too: "runtime: ", "wall clock time: ".
         headed = any(not each.pieces or each.letters.decode() in rest for each in self.iterations)

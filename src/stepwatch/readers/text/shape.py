@@ -23,7 +23,7 @@ from stepwatch.readers.text.block import (
     Ints,
     Mask,
     bytes_before,
-    goes_on,
+    may_continue_number,
     read_clock,
     read_duration,
     read_int,
@@ -74,7 +74,7 @@ class Figure:
 
     def apply(self, block: Block, at: Ints, ends: Ints) -> tuple[Mask, Ints, Floats]:
         fits, at, values = _FIGURES[self.kind](block, at)
-        return fits & ~goes_on(block, at) if self.guarded else fits, at, values
+        return fits & ~may_continue_number(block, at) if self.guarded else fits, at, values
 
 
 @dataclass(slots=True)

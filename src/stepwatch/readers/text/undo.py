@@ -46,7 +46,7 @@ def without(rows: Iterations, steps: Ints, events: Sequence[Evaluation] | Sequen
     return times
 
 
-def credible(times: Floats) -> np.ndarray:
+def is_possible_time(times: Floats) -> np.ndarray:
     """Which times are possible for an iteration."""
     return np.asarray((times >= 0) & (times <= LONGEST_TIME_S))
 

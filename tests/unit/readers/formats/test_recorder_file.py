@@ -16,7 +16,7 @@ from stepwatch.errors import NoIterations
 from stepwatch.readers import detect, read
 from stepwatch.readers.collection import runs_in
 from stepwatch.readers.following import LiveReader
-from stepwatch.readers.log_files import Wanted
+from stepwatch.readers.log_files import ReadingOptions
 from stepwatch.run import Run, Timing
 from stepwatch.sources import from_bytes, from_file, from_text
 from stepwatch.watch import Live
@@ -218,7 +218,7 @@ def rotated(place: Path, name: str = "run.jsonl") -> None:
 def test_pieces_of_a_rotated_record_are_one_run(tmp_path: Path) -> None:
     rotated(tmp_path)
     (alone,) = read(from_file(tmp_path / "run.jsonl"))
-    (found,) = runs_in(str(tmp_path), Wanted()).runs
+    (found,) = runs_in(str(tmp_path), ReadingOptions()).runs
     for run in (alone, found):
         assert run.iterations.number.tolist() == list(range(90))
         assert run.compile_s == 7.5

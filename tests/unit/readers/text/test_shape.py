@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepwatch.readers.text.block import Block
-from stepwatch.readers.text.line import Line, lines_behind
+from stepwatch.readers.text.line import Line, lines_with_marks
 from stepwatch.readers.text.shape import alike
 
 STATEMENT = "iter {number}: loss {loss}, time {time_ms}ms"
@@ -176,9 +176,9 @@ def test_what_is_stated_at_the_time_marks_such_lines() -> None:
 def test_the_first_lines_with_a_mark_are_found_whatever_digits_it_has() -> None:
     steps = [f"step {number} of bf16" for number in range(100)]
     text = "\n".join([*steps, "last bf8", "bf16 at last"]).encode()
-    assert lines_behind(text, (b"bf8", b"16 at"), prefixes=False) == ["last bf8", "bf16 at last"]
-    assert lines_behind(text, (b"bf16",), prefixes=False) == steps[:60]
-    assert lines_behind(text, (b"bf32",)) == []
+    assert lines_with_marks(text, (b"bf8", b"16 at"), prefixes=False) == ["last bf8", "bf16 at last"]
+    assert lines_with_marks(text, (b"bf16",), prefixes=False) == steps[:60]
+    assert lines_with_marks(text, (b"bf32",)) == []
 
 
 @pytest.mark.parametrize(

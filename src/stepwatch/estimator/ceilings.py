@@ -87,8 +87,8 @@ def _own_ceiling(gpu: Gpu, dtype: str) -> Ceiling | None:
     emulated = dtype == "bfloat16" and not gpu.has_bf16
     known, chip = measured_ceilings(), _MEMORY.sub("", gpu.name)
     for like in (dtype,) if emulated else (dtype, _HALF.get(dtype, "")):
-        others = [gpu.name]  # the same chip with another amount of memory
-        if (gpu.name, like) not in known:
+        others = [gpu.name]
+        if (gpu.name, like) not in known:  # the same chip with another amount of memory
             alike = (other.name for other in gpus() if other.sm_count == gpu.sm_count)
             others = [name for name in alike if _MEMORY.sub("", name) == chip]
         measured = [known[name, like] for name in others if (name, like) in known]

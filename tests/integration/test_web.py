@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -9,14 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from starlette.testclient import TestClient
-from tests.integration.serving import iteration_lines
+from tests.integration.serving import PATIENCE_S, iteration_lines
 from tools import ROOT
 
 from stepwatch.web.app import create_app
 from stepwatch.web.limits import Limits, ServerOptions
 from stepwatch.web.places import samples_beside
+from stepwatch.web.wire import Asked
+from stepwatch.web.workers import Workers
 
 HERE = "http://127.0.0.1:8765"
 SHORT = (ROOT / "examples" / "short.log").read_bytes()
@@ -310,7 +314,7 @@ def test_what_is_no_file_cannot_be_read(client: TestClient, path: str) -> None:
 
 
 def test_without_allowed_directories_no_path_is_read() -> None:
-    with TestClient(create_app(ServerOptions(limits=Limits(workers=1))), base_url=HERE) as client:
+    with TestClient(create_app(ServerOptions(limits=Limits(workers=0))), base_url=HERE) as client:
         refused(client.post("/api/explain", params={"path": "train.log"}), 403)
         refused(client.get("/live", params={"path": "train.log"}), 403)
 
@@ -421,20 +425,38 @@ def test_a_question_that_takes_too_long_loses_its_worker_and_no_more() -> None:
         explained(client.post("/api/explain", content=SHORT, headers=PLAIN))
 
 
+def test_a_second_worker_starts_when_a_question_waits() -> None:
+    asked = Asked("explain", "text/plain", [], SHORT, len(SHORT), "en")
+
+    def count() -> int:
+        return len(psutil.Process().children())
+
+    async def alone_and_together() -> tuple[int, int]:
+        workers, before = Workers(2, PATIENCE_S, PATIENCE_S), count()
+        async with workers.running():
+            for _ in range(2):
+                await workers.ask(asked)
+            alone = count() - before
+            await asyncio.gather(*(workers.ask(asked) for _ in range(3)))
+            return alone, count() - before
+
+    assert asyncio.run(alone_and_together()) == (1, 2)
+
+
 def test_too_many_questions_are_sent_away() -> None:
-    with TestClient(create_app(ServerOptions(limits=Limits(waiting=0, workers=1))), base_url=HERE) as client:
+    with TestClient(create_app(ServerOptions(limits=Limits(waiting=0, workers=0))), base_url=HERE) as client:
         response = client.post("/api/explain", content=SHORT, headers=PLAIN)
         refused(response, 503)
         assert int(response.headers["retry-after"]) > 0
 
 
 def test_too_much_at_once_is_sent_away() -> None:
-    with TestClient(create_app(ServerOptions(limits=Limits(held_bytes=1000, workers=1))), base_url=HERE) as client:
+    with TestClient(create_app(ServerOptions(limits=Limits(held_bytes=1000, workers=0))), base_url=HERE) as client:
         refused(client.post("/api/explain", content=SHORT, headers=PLAIN), 503)
 
 
 def test_too_many_live_views_are_sent_away(directory: Path) -> None:
-    options = ServerOptions(allowed=(str(directory / "logs"),), limits=Limits(live_views=0, workers=1))
+    options = ServerOptions(allowed=(str(directory / "logs"),), limits=Limits(live_views=0, workers=0))
     with TestClient(create_app(options), base_url=HERE) as client:
         refused(client.get("/live?path=train.log"), 503)
 

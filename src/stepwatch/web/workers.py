@@ -1,4 +1,7 @@
-"""The workers of a server: a bounded number of processes, each killed and replaced if it takes too long."""
+"""The workers of a server: a bounded number of processes, each killed and replaced if it takes too long.
+
+One starts with the server, the others when questions wait: a single user needs no more, and each takes memory.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,11 @@ class Workers:
     def __init__(
         self, count: int, time_s: float, queue_s: float, *, when_asked: bool = False, keep_state: bool = False
     ) -> None:
-        """`when_asked`: they start with the first question, which may never come. `keep_state`: answers depend on
-        earlier questions, so that a lost question cannot be repeated."""
+        """`when_asked`: even the first one starts with the first question, which may never come. `keep_state`: answers
+        depend on earlier questions, so that a lost question cannot be repeated."""
         self._to_start = count
+        self._starting = 0
+        self._waiting = 0
         self._keep_state = keep_state
         self._when_asked = when_asked
         self._time_s = time_s
@@ -45,20 +50,20 @@ class Workers:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         if not self._when_asked:
-            self._start_all()
+            self._start_another()
         try:
             yield
         finally:
             self._closing = True
             await asyncio.gather(*(worker.end() for worker in self._all), *self._tasks, return_exceptions=True)
 
-    def _start_all(self) -> None:
-        for _ in range(self._to_start):
+    def _start_another(self) -> None:
+        if self._to_start:
+            self._to_start -= 1
+            self._starting += 1
             self._later(self._start())
-        self._to_start = 0
 
     async def ask(self, asked: Asked) -> Reply:
-        self._start_all()
         if len(asked.body) <= 8 * 10**6:  # a small one: any worker may take it
             try:
                 return await self._ask(asked, keep=True)
@@ -70,12 +75,17 @@ class Workers:
             return await self._ask(asked, keep=False)  # frees the memory that a large log used
 
     async def _ask(self, asked: Asked, *, keep: bool) -> Reply:
+        if self._waiting >= self._idle.qsize() + self._starting:
+            self._start_another()
+        self._waiting += 1
         try:
             async with asyncio.timeout(self._queue_s):
                 while not (worker := await self._idle.get()).is_alive():
                     self._later(self._replace(worker))
         except TimeoutError:
             raise Overdue from None
+        finally:
+            self._waiting -= 1
         answered = False
         try:
             async with asyncio.timeout(self._time_s):
@@ -93,21 +103,25 @@ class Workers:
                 self._later(self._replace(worker))
 
     async def _start(self) -> None:
-        while not self._closing:
-            worker = None
-            with suppress(OSError, TimeoutError):  # no descriptors, no memory, too many processes
-                worker = await _Worker.start()
-                self._all.add(worker)
-                async with asyncio.timeout(self._queue_s):
-                    if await worker.is_warm():
-                        self._idle.put_nowait(worker)
-                        return
-            if worker is not None:
-                await self._end(worker)
-            await asyncio.sleep(1.0)  # something is wrong with the machine; it may pass
+        try:
+            while not self._closing:
+                worker = None
+                with suppress(OSError, TimeoutError):  # no descriptors, no memory, too many processes
+                    worker = await _Worker.start()
+                    self._all.add(worker)
+                    async with asyncio.timeout(self._queue_s):
+                        if await worker.is_warm():
+                            self._idle.put_nowait(worker)
+                            return
+                if worker is not None:
+                    await self._end(worker)
+                await asyncio.sleep(1.0)  # something is wrong with the machine; it may pass
+        finally:
+            self._starting -= 1
 
     async def _replace(self, worker: _Worker) -> None:
         await self._end(worker)
+        self._starting += 1
         await self._start()
 
     async def _end(self, worker: _Worker) -> None:

@@ -243,7 +243,7 @@ def block_medians(values: Column, blocks: int) -> Floats:
 
 
 def standard_error(values: Column) -> float:
-    """The standard error of the median of a series that may wander: as if independent, or by blocks if that is larger."""
+    """The standard error of the median of a series that may wander: as if independent, or by blocks if larger."""
     count = len(values)
     if count < 2:
         return 0.0

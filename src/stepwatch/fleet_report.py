@@ -67,7 +67,7 @@ class Suspect(NamedTuple):
     hours: float
     """GPU hours that they took longer."""
     changed: tuple[tuple[str, str, str], ...] = ()
-    """What else is different: column, value of the others, value of these."""
+    """What else differs: column, value of the others, value of these."""
 
 
 class Scale(NamedTuple):
@@ -116,7 +116,7 @@ class Held(NamedTuple):
 
     runs: int
     inside: float
-    """Share of the runs that ended within the interval; 0.9 is what it claims."""
+    """Share of the runs that ended within the interval; the forecast claims 0.9."""
     error: float
     """Median error of the forecast's middle, as a share of the true time."""
 

@@ -1,4 +1,4 @@
-"""The single values that presenters receive."""
+"""The values that presenters receive, one for each kind of answer."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class NotPlain(ValueError):
     """An expression that is more than a literal or simple bounded arithmetic."""
 
 
-@lru_cache(1024)  # logs of one trainer have the same values
+@lru_cache(1024)  # logs of one trainer repeat the same values
 def evaluate(expression: str) -> Value:
     """The value of a literal or of simple arithmetic (`5 * 8`). Raises NotPlain for anything else."""
     if len(expression) > 400:  # no setting is that long

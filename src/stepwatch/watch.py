@@ -354,7 +354,7 @@ class Live:
             kept, forgotten = self._state.levels.thinned(self._analysis)
             if int((~kept).sum()) >= MOST_ROWS // 64:  # larger batches would make the sample denser towards the end
                 self._reader.keep(self._analysis.run, kept, forgotten)
-        self._not_before = now_s + 100 * (self._stopwatch() - begin)  # a hundredth of the time is spent on it
+        self._not_before = now_s + 100 * (self._stopwatch() - begin)  # at most a hundredth of the time is spent on it
 
     # --- events ---------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ def inverse(gain: Interval) -> Interval:
 
 
 def modelled_factor(ratio: float) -> Interval:
-    """A modelled ratio of two times as an interval that never crosses 1: its direction is sure, its size is not."""
+    """A modelled ratio of two times as an interval that never crosses 1: its direction is certain, its size is not."""
     if ratio <= 0:
         return UNCHANGED
     ends = sorted(math.exp(power * math.log(ratio)) for power in SHARE_OF_GAIN)

@@ -135,7 +135,7 @@ def _batch(usual: Plan, work: Workload) -> Batch | None:
     for batch in fitting:
         found = estimate(replace(work, batch_size=batch.size, grad_accum=batch.accumulation), gpu, link=usual.link)
         step_s[batch] = found.step_s.mid if found is not None else math.inf
-    fast = [batch for batch in fitting if step_s[batch] <= 1.01 * min(step_s.values())]  # a hundredth is no difference
+    fast = [batch for batch in fitting if step_s[batch] <= 1.01 * min(step_s.values())]  # a hundredth does not matter
     # A desktop card is busy with this many tokens in a micro-step, and larger ones only take memory (docs/advice.md).
     busy = [batch for batch in fast if batch.size * work.block_size >= 16_384]
     return busy[0] if busy else fast[-1]

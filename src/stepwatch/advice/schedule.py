@@ -90,7 +90,7 @@ def evaluate_less(case: Case) -> Iterator[Proposal]:
 def fewer_eval_batches(case: Case) -> Iterator[Proposal]:
     """Lower eval_iters: the cost falls with it, the error of the printed loss grows only as its square root."""
     if case.levers is not None:
-        # The log does not show how many batches an evaluation has: half of them.
+        # The log does not show how many batches an evaluation has, so the advice is to halve them.
         setting, share = case.levers.evaluation_batches, case.share(case.before.eval_s)
         if setting and "eval" in case.measured and share > CHEAP and case.loop.evaluations >= 2:
             facts: dict[str, object] = {"setting": setting, "share": share}

@@ -222,7 +222,7 @@ def _level(run: Run, phases: Phases, now: npt.NDArray[np.bool_]) -> tuple[Levels
     if phases.baseline is None or not normal.any():
         return Levels(np.ones(1), np.zeros(len(normal), np.uint8)), 1.0, 0.0
     # Follows the times more closely than the baseline if the noise allows, so that a drift is not smeared at the ends.
-    noise = 1.25 * phases.baseline.noise  # of a median, times the root of its rows
+    noise = 1.25 * phases.baseline.noise  # the error of a median, times the root of its number of rows
     window = max(9, min(WINDOW, math.ceil((noise / _STEADY) ** 2)))
     local = running_levels(chosen(run.iterations.time_s, normal), window, least=PRINTED_STEP_S / 2)
     local = Levels(local.values / (total(local) / len(local)), local.of_row)
@@ -261,7 +261,7 @@ def _noise(phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float,
     weight = degrees * before**2
     if groups:
         together = np.concatenate([(group - median(group)) / max(median(group), 1e-9) for group in groups])
-        # A stall may fall on an evaluation: the median absolute deviation, once there are enough, ignores it.
+        # A stall may fall on an evaluation: with enough of them, the median absolute deviation ignores it.
         own = spread(together)
         if len(together) < 6:
             own = max(own, math.sqrt(float(np.mean(np.minimum(together**2, 0.05)))))
@@ -359,7 +359,7 @@ def _divided(
         high = longest_s * (1 + cool_card)
         saved = Interval(max(total - high - slack, 0.0), total - mid, total - low + slack)
         return _Cost(Interval(low, mid, high), COMBINED), _Cost(saved, COMBINED)
-    whole, likely = max(total + slack, 1e-9), 0.15 * total  # of the checkpoint
+    whole, likely = max(total + slack, 1e-9), 0.15 * total  # what the checkpoint likely costs
     return (
         _Cost(Interval(0.0, total - likely, whole), NOT_SEPARABLE),
         _Cost(Interval(0.0, likely, whole), NOT_SEPARABLE),

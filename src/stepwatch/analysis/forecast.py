@@ -152,7 +152,7 @@ def find_forecast(
     expected: Estimate | None = None,
     least_step_s: float = 0.0,
 ) -> Forecast:
-    """`least_step_s` is the physical limit of the card."""
+    """Forecasts the end of the run; `least_step_s` is the physical limit of the card."""
     last, end = int(run.iterations.number[-1]), run.settings.count("max_iters")
     given = run.settings.get("max_iters")
     if run.ended_by_plan and (given is None or given.origin is not Origin.USER):
@@ -203,7 +203,7 @@ def find_forecast(
     total = Interval(past.low + remaining.low, past.mid + remaining.mid, past.high + remaining.high)
     if run.limit_s is not None and past.mid < run.limit_s:
         reasons = ("limit",)
-        total = Interval(run.limit_s, run.limit_s, run.limit_s + step.high)  # it looks at the clock after a step
+        total = Interval(run.limit_s, run.limit_s, run.limit_s + step.high)  # it checks the clock after each step
         remaining = Interval(*(edge - past.mid for edge in (total.low, total.mid, total.high)))
     return Forecast(
         total_s=total,

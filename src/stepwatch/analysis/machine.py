@@ -458,7 +458,7 @@ def short_memory(view: _View) -> Iterator[Finding]:
         return
     at_s, used, free = view.samples.at_s[view.span], used[view.span], free[view.span]
     known = np.flatnonzero(np.isfinite(used) & np.isfinite(free))
-    known = known[len(known) // 5 :]  # the start fills what a run needs
+    known = known[len(known) // 5 :]  # every run takes its memory at the start
     if len(known) < 10 or at_s[known[-1]] <= at_s[known[0]]:
         return
     slope, start = np.polyfit(at_s[known] - at_s[known[0]], used[known], 1)
@@ -531,7 +531,7 @@ _RULES: tuple[Callable[[_View], Iterator[Finding]], ...] = (
 
 # --- one slow iteration -----------------------------------------------------------------------------------------
 
-_MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, what it must exceed beyond its normal level, sentence
+_MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, by how much it must exceed its normal level, sentence
     ("stopped", 0.3, Message("Iteration {at:n} took {time:time}: the training was stopped by a signal meanwhile.")),
     ("swap_bytes_per_s", SWAPPING_BYTES_PER_S, Message("Iteration {at:n} took {time:time}: meanwhile {level:size} a second moved between memory and disk ({normal:size} in normal steps).")),
     ("disk_busy", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile the disk was busy {level:pct} of the time ({normal:pct} in normal steps).")),

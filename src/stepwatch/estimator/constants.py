@@ -24,7 +24,7 @@ SMALL_VOCABULARY = 1024  # ... which matters only if the head is a large matrix
 
 # Ada and the GeForce and RTX PRO cards of Blackwell keep much of the activations in their large L2 (24 to 128 MB).
 LARGE_CACHE = frozenset({(8, 9), (12, 0)})
-# FlashAttention-2 reaches 50 to 73 % of an A100's peak, yet 35 % of an H100's (arXiv 2307.08691, 2407.08608).
+# FlashAttention-2 reaches 50 to 73 % of an A100's peak, but 35 % of an H100's (arXiv 2307.08691, 2407.08608).
 SLOW_FLASH = frozenset({(9, 0), (10, 0)})
 TENSOR_CORES_SINCE = (7, 0)
 RECOMPUTED = 4 / 3  # activation checkpointing runs the forward pass, a third of both, once more

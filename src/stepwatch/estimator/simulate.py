@@ -50,7 +50,7 @@ class Loop(NamedTuple):
     start_s: Interval | None = None
     """Replaces the price if a change affects the start."""
     lost_s: Interval = NOTHING
-    """In stalls, and in work done again after failures."""
+    """The time lost in stalls, and in work repeated after failures."""
 
     @property
     def saves(self) -> Interval:

@@ -38,7 +38,7 @@ class Workload:
     flash: bool | None = NANOGPT_DEFAULTS["flash"]
     fused: bool = NANOGPT_DEFAULTS["fused"]
     activation_checkpointing: bool = NANOGPT_DEFAULTS["activation_checkpointing"]
-    recipe: str = "nanogpt"  # or `modern`, as `stepwatch train` has it
+    recipe: str = "nanogpt"  # or `modern`, as in `stepwatch train`
     chunked_loss: bool = False  # `stepwatch train` never holds all logits of a large vocabulary
     tf32: bool = True  # for float32: nanoGPT allows TF32
     eval_iters: int = NANOGPT_DEFAULTS["eval_iters"]

@@ -1,4 +1,4 @@
-"""This machine as `stepwatch calibrate` measured it: the value, its file, and whether the file is of this machine."""
+"""This machine as `stepwatch calibrate` measured it: the value, its file, and whether the file is from this machine."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Evaluation(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A save; `at` is None where no line names the iteration."""
+    """A save; `at` is None if no line names the iteration."""
 
     line: int
     at: int | None = None
@@ -311,7 +311,7 @@ Event = Evaluation | Checkpoint | Fact | Fault | Unread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One process start and everything its log shows."""
+    """One start of a process, and everything that its log shows."""
 
     format: str
     timing: Timing

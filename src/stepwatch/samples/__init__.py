@@ -38,7 +38,7 @@ MACHINE: Mapping[str, str] = {
     "stopped": "share of its processes that were stopped by a signal",
     "allowed_processors": "processors that the training may use, by its affinity and the limit of its container",
 }
-"""The columns of the machine and of the training's processes; shares are 0 to 1, unknown is empty."""
+"""The columns of the machine and of the training's processes; shares are 0 to 1, unknown values are empty."""
 
 CARD: Mapping[str, str] = {
     "utilisation": "share of the time in which a kernel ran",

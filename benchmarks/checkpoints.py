@@ -37,10 +37,10 @@ TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand
 SAVING = """
 import os, sys, torch
 from pathlib import Path
-from stepwatch.trainer.keeper import Keeper
+from stepwatch.trainer.keeper import CheckpointWriter
 
 def save(begin):
-    keeper = Keeper(Path(sys.argv[1]))
+    keeper = CheckpointWriter(Path(sys.argv[1]))
     args = dict(n_layer=1, n_head=1, n_embd=1, block_size=1, bias=False, vocab_size=1)
     weights = {str(i): torch.zeros(50_000) for i in range(4)}
     for at in range(begin, 10**9):
@@ -154,7 +154,7 @@ def full_disk(directory: Path) -> str:
     """No room during a save, and no room before one: the previous checkpoint survives both times."""
     import torch
 
-    from stepwatch.trainer.keeper import Keeper, Saved, replace
+    from stepwatch.trainer.keeper import CheckpointWriter, Saved, replace
     from stepwatch.trainer.resuming import load
 
     def checkpoint(at: int, count: int) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def full_disk(directory: Path) -> str:
         if disk is None:
             return "SKIPPED: only root can mount a small disk"
         saved: list[Saved] = []
-        keeper = Keeper(disk, on_written=saved.append)
+        keeper = CheckpointWriter(disk, on_written=saved.append)
         keeper.save(checkpoint(1, 500_000), 1)
         keeper.wait()
         during = replace(disk / "ckpt.pt", checkpoint(2, 10_000_000), Event())
@@ -187,16 +187,16 @@ class Waiting(NamedTuple):
 
 
 def waiting(directory: Path, megabytes: int, saves: int = 5) -> Waiting:
-    """Alternates torch.save over ckpt.pt, as in nanoGPT, and the Keeper, with steps of a small matrix in between."""
+    """Alternates nanoGPT's torch.save over ckpt.pt with the CheckpointWriter, with small matrix products in between."""
     import torch
 
-    from stepwatch.trainer.keeper import Keeper, Saved
+    from stepwatch.trainer.keeper import CheckpointWriter, Saved
 
     count = 32
     weights = {str(number): torch.randn(megabytes * 250_000 // count) for number in range(count)}
     matrix, batch = torch.randn(_WIDTH, _WIDTH), torch.randn(_TOKENS, _WIDTH)
     written: list[Saved] = []
-    keeper = Keeper(directory / "ours", on_written=written.append)
+    keeper = CheckpointWriter(directory / "ours", on_written=written.append)
     keeper.expect({"model": weights})
     keeper.wait()
     found = Waiting([], [], [], [])
@@ -233,7 +233,7 @@ def exchange(nanogpt: Path, directory: Path) -> Iterator[str]:
     """The real nanoGPT trains on our data, we load its checkpoint, and it samples and resumes from ours."""
     import torch
 
-    from stepwatch.trainer.keeper import Keeper
+    from stepwatch.trainer.keeper import CheckpointWriter
     from stepwatch.trainer.resuming import load, model_state
     from stepwatch.trainer.tokenizing import prepare
 
@@ -250,7 +250,7 @@ def exchange(nanogpt: Path, directory: Path) -> Iterator[str]:
     wanted = SHAPE | {"vocab_size": prepared.vocab_size}
     assert {name: theirs["model_args"][name] for name in wanted} == wanted
     yield f"its ckpt.pt (iteration {theirs['iter_num']}) is loaded without running anything in it"
-    keeper = Keeper(copy / "ours")
+    keeper = CheckpointWriter(copy / "ours")
     keeper.save(theirs | {"model": model_state(theirs)}, theirs["iter_num"])
     keeper.close()
     again = load(copy / "ours" / "ckpt.pt")

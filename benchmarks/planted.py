@@ -167,7 +167,7 @@ def outcomes_of(record: Record, run: Report) -> Iterable[Outcome]:
         yield Outcome(record=record, cost=cost, truth=truth, said=said.get(cost), how=how.get(cost))
 
 
-def put_to_the_test(records: Sequence[Record], seed: int = SEED, explain: Explain = explain_json) -> Trial:
+def run_case(records: Sequence[Record], seed: int = SEED, explain: Explain = explain_json) -> Trial:
     """Reads every log once; a log that cannot be read is counted, not hidden."""
     outcomes: list[Outcome] = []
     unanswered: list[str] = []
@@ -184,7 +184,7 @@ def put_to_the_test(records: Sequence[Record], seed: int = SEED, explain: Explai
 
 def table(runs: int = RUNS, seed: int = SEED, explain: Explain = explain_json) -> str:
     """The whole comparison as Markdown."""
-    return as_markdown(put_to_the_test(planted_runs(runs, seed), seed, explain))
+    return as_markdown(run_case(planted_runs(runs, seed), seed, explain))
 
 
 def as_markdown(trial: Trial) -> str:
@@ -268,7 +268,7 @@ def main() -> None:
     options.add_argument("--misses", action="store_true", help="also list the runs whose interval missed")
     chosen = options.parse_args()
     explain = ADAPTERS[chosen.adapter] if chosen.adapter else explain_json
-    trial = put_to_the_test(planted_runs(chosen.runs, chosen.seed), chosen.seed, explain)
+    trial = run_case(planted_runs(chosen.runs, chosen.seed), chosen.seed, explain)
     print(as_markdown(trial))
     if chosen.misses:
         print(misses(trial))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.commands import stepwatch
 
-from stepwatch.fleet.copies import at_hand
+from stepwatch.fleet.copies import fetched_locally
 from stepwatch.fleet.logs import find_logs
 
 
@@ -41,7 +41,7 @@ def test_the_links_of_a_web_server_are_followed(tmp_path: Path) -> None:
         first = find_logs([f"{address}/runs/"])
         assert [log.name.removeprefix(address) for log in first] == ["/runs/a/two%20words.log", "/runs/one.log"]
         for log, text in zip(first, ("runs/a/two words.log", "runs/one.log"), strict=True):
-            with at_hand(log, limit=1000) as (path,):
+            with fetched_locally(log, limit=1000) as (path,):
                 assert Path(path).read_text() == f"iter 0: of {text}\n"
         assert [log.fingerprint for log in find_logs([f"{address}/runs/"])] == [log.fingerprint for log in first]
         (tmp_path / "runs" / "one.log").write_text("iter 0: longer than before, and more\n")

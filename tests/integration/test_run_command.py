@@ -136,9 +136,9 @@ def test_a_signal_before_the_sampler_has_begun_is_handed_on_too(tmp_path: Path) 
     program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); open('ready', 'w').close(); time.sleep(60)"
     around = (
         "import os, signal, sys, time\nfrom stepwatch.cli import passing\n"
-        f"passer, _ = passing.start([sys.executable, '-c', {program!r}], '.')\n"
+        f"relay_pid, _ = passing.start([sys.executable, '-c', {program!r}], '.')\n"
         "while not os.path.exists('ready'): time.sleep(0.01)\n"
-        "os.kill(os.getpid(), signal.SIGTERM)\nsys.exit(passing.wait(passer))\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\nsys.exit(passing.wait(relay_pid))\n"
     )
     done = subprocess.run([sys.executable, "-c", around], cwd=tmp_path, timeout=60, check=False)
     assert done.returncode == 9

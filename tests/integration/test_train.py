@@ -41,7 +41,7 @@ from stepwatch.sources.sample_files import read_samples
 torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is not tested")
 
 from stepwatch.trainer import generate  # noqa: E402
-from stepwatch.trainer.keeper import Keeper  # noqa: E402
+from stepwatch.trainer.keeper import CheckpointWriter  # noqa: E402
 from stepwatch.trainer.loop import TrainingLoop  # noqa: E402
 from stepwatch.trainer.resuming import load  # noqa: E402
 from stepwatch.trainer.snapshot import Copy  # noqa: E402
@@ -334,17 +334,17 @@ def test_waiting_for_a_copy_is_the_checkpoints_and_not_the_steps(
     flags = ("--log_interval=1", "--max_iters=10", "--eval_interval=10", "--n_embd=128")  # tensors beyond _AT_ONCE
     train(*flags)
     plain = load(place / "out" / "ckpt.pt")["model"]
-    finish, settle = Copy.finish, Keeper.settle
+    finish, settle = Copy.finish, CheckpointWriter.settle
 
     def slow(copy: Copy) -> None:
         time.sleep(0.2)
         finish(copy)
 
-    def said_to_last_long(keeper: Keeper) -> float:
+    def said_to_last_long(keeper: CheckpointWriter) -> float:
         return settle(keeper) + 1000.0
 
     monkeypatch.setattr(Copy, "finish", slow)
-    monkeypatch.setattr(Keeper, "settle", said_to_last_long)
+    monkeypatch.setattr(CheckpointWriter, "settle", said_to_last_long)
     log = train(*flags)
     lines = (r"^checkpoint at 10: waited (\S+)ms", r"^iter 10:.*? time (\S+)ms")
     waited, taken = (float(re.findall(line, log, re.M)[0]) for line in lines)

@@ -27,7 +27,7 @@ from tests.commands import stepwatch
 from stepwatch.answers.from_logs import Known
 from stepwatch.cli.watch import Display, Watching, _Alerts
 from stepwatch.web.looking import look_at
-from stepwatch.web.wire import Asked, Glance
+from stepwatch.web.wire import Asked, LogUpdate
 
 WAIT_S = 60.0  # for what must happen; nothing takes that long
 TEXT = a_log(Truth(max_iters=400, log_interval=1, eval_interval=100, step_s=0.2, eval_s=1.0))
@@ -228,7 +228,7 @@ def test_a_view_of_the_page_goes_by_a_clock_that_nobody_sets(monkeypatch: pytest
     looks = []
     monkeypatch.setattr("time.time", SetClock(time.time))
     header = next(place for place, line in enumerate(LINES) if line.startswith("iter"))
-    glance = Glance(view="a view", name="train.log", first=True)
+    glance = LogUpdate(view="a view", name="train.log", first=True)
     for text in ("".join(LINES[: header + 50]), *(LINES[header + place] for place in range(50, 90)), "", "", ""):
         asked = Asked("look", "", [], glance.before(text.encode()), 1 << 20, "en")
         looks.append(json.loads(look_at(asked).body)["look"])

@@ -75,9 +75,9 @@ def test_more_evaluations_never_shorten_a_forecast(seed: int, factor: int) -> No
 
 def test_planted_costs_lie_in_their_intervals() -> None:
     """Of 120 random runs; the benchmark has the full table. Chance alone stays well within these bounds."""
-    from benchmarks.planted import in_process, planted_runs, put_to_the_test
+    from benchmarks.planted import in_process, planted_runs, run_case
 
-    trial = put_to_the_test(planted_runs(120, 7), 7, in_process)
+    trial = run_case(planted_runs(120, 7), 7, in_process)
     for cost in ("step_s", "eval_s", "checkpoint_s", "compile_s"):
         told = [outcome for outcome in trial.outcomes if outcome.cost == cost and outcome.separable]
         covered = sum(outcome.covers for outcome in told) / len(told)

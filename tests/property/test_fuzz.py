@@ -13,7 +13,7 @@ import pytest
 from tools.fuzz import campaign
 from tools.fuzz.__main__ import summary
 from tools.fuzz.campaign import Campaign, fewest, named
-from tools.fuzz.roads import QUESTIONS, BrokenLaw, Case, case_of, check, check_json, put_to_the_test
+from tools.fuzz.roads import QUESTIONS, BrokenLaw, Case, case_of, check, check_json, run_case
 
 from stepwatch.answers import pasted
 from stepwatch.answers.from_logs import ExplainRequest, explain
@@ -26,7 +26,7 @@ SEED = 20
 @pytest.mark.parametrize("part", range(4))
 def test_damaged_inputs_are_answered_or_refused(part: int) -> None:
     for number in range(40 * part, 40 * part + 40):
-        put_to_the_test(case_of(SEED, number, None))
+        run_case(case_of(SEED, number, None))
 
 
 def test_a_case_is_made_from_its_seed_and_number_alone() -> None:
@@ -98,7 +98,7 @@ def test_a_watched_run_without_times_that_begins_anew_is_not_explained() -> None
     places = ((47, 200, 200), (53, 400, 400))
     rows = [row.format(*at) + f"lr=3e-06, train_wall={at[0]}4, wall={at[0]}5" for at in places]
     start = "2026--01-02 18:40:00 | INFO | fairseq_cli.train | Start iterating over samples"
-    put_to_the_test(Case("watch", "\n".join([start, *rows, rows[0]]).encode(), seed=593484746))
+    run_case(Case("watch", "\n".join([start, *rows, rows[0]]).encode(), seed=593484746))
 
 
 @pytest.mark.parametrize(("ends_s", "dated"), [(1.8e9, True), (1e20, False)])

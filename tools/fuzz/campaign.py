@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from tools.fuzz.material import ROOT
-from tools.fuzz.roads import BrokenLaw, Case, case_of, put_to_the_test
+from tools.fuzz.roads import BrokenLaw, Case, case_of, run_case
 
 SECONDS = 5.0  # CPU time: the machine may be busy
 MEMORY_BYTES = 500_000_000
@@ -55,7 +55,7 @@ def fault_of(case: Case, seconds: float = SECONDS) -> str | None:
     """What is wrong with the answer, in one line that is the same for each occurrence of a fault."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        put_to_the_test(case)
+        run_case(case)
     except TooSlow:
         return f"over {SECONDS:g} s in {case.question}"
     except MemoryError:
@@ -83,7 +83,7 @@ def named(error: Exception) -> str:
 def work(seed: int, begin: int, end: int, corpus: str | None) -> None:
     """Runs cases in order; prints a line of JSON for each when it is over."""
     case_of(seed, begin, corpus)
-    put_to_the_test(case_of(0, 0, None))  # loads all modules before memory is limited
+    run_case(case_of(0, 0, None))  # loads all modules before memory is limited
     set_limits()
     gc.freeze()  # do not search the material and the modules again
     for number in range(begin, end):
@@ -231,7 +231,7 @@ def _git(*arguments: str) -> str:
 def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:
     """Writes the smallest case that shows the same fault: fewer lines, then fewer bytes, then shorter options."""
     case = case_of(seed, number, corpus)
-    put_to_the_test(case_of(0, 0, None))
+    run_case(case_of(0, 0, None))
     set_limits()
     fault, until = fault_of(case), time.monotonic() + MINIMISING_S
 
@@ -259,7 +259,7 @@ def minimise(seed: int, number: int, path: str, corpus: str | None) -> None:
 
 def again(path: str) -> str | None:
     """The fault of a case that was kept, or None."""
-    put_to_the_test(case_of(0, 0, None))
+    run_case(case_of(0, 0, None))
     set_limits()
     return fault_of(pickle.loads(Path(path).read_bytes()))
 

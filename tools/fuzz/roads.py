@@ -152,7 +152,7 @@ class BrokenLaw(AssertionError):
     """An answer that is impossible."""
 
 
-def put_to_the_test(case: Case) -> None:
+def run_case(case: Case) -> None:
     """Raises BrokenLaw, and any error that is not one of the project's own."""
     with contextlib.suppress(StepwatchError):
         answer = _answer(case)

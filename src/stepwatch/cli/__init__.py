@@ -23,8 +23,8 @@ from stepwatch.cli.complaints import (
     DEBUG,
     complain,
     drop_output,
-    last_words,
     nearest,
+    notice_for_crash,
     replace_closed_streams,
     wrong_usage,
 )
@@ -320,7 +320,7 @@ class _Commands(Command, click.Group):
                 raise
             if isinstance(error, OSError):
                 drop_output()
-            complain((last_words(error),), asked)
+            complain((notice_for_crash(error),), asked)
             sys.exit(1)
 
 

@@ -15,9 +15,9 @@ from stepwatch.cli.commands import (
     check_count,
     checked_output,
     deliver,
-    knowing,
     options_of,
     settings_among,
+    with_store_prior,
 )
 from stepwatch.cli.estimate import vocabulary_near
 from stepwatch.errors import UsageError
@@ -69,6 +69,6 @@ def command(
         vocabulary=vocabulary_near(configs),
         **asked,
     )
-    with knowing(history) if history is not None else nullcontext():
+    with with_store_prior(history) if history is not None else nullcontext():
         report = advise(request)
     deliver(report, lang, form, output)

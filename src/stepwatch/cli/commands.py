@@ -73,7 +73,7 @@ def options_of(command: str, *forms: str, charts: tuple[str, ...] = ()) -> list[
 
 
 @contextmanager
-def knowing(store: str) -> Iterator[None]:
+def with_store_prior(store: str) -> Iterator[None]:
     """Within this context, estimates learn from the runs of a store."""
     with needing_fleet():
         from stepwatch.fleet.store import learning_from_store

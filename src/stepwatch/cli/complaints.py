@@ -87,7 +87,7 @@ def replace_closed_streams() -> None:
             sys.stdout = _Closed()
 
 
-def last_words(error: Exception) -> Notice:
+def notice_for_crash(error: Exception) -> Notice:
     """The notice for an uncaught error: a full disk, or a bug of ours, with a file that contains the traceback."""
     if isinstance(error, OSError) and error.filename is None:
         reason = {"reason": error.strerror or type(error).__name__}

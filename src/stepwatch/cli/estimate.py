@@ -12,7 +12,7 @@ import click
 
 from stepwatch.answers.from_plans import EstimateRequest, estimate
 from stepwatch.cli import described
-from stepwatch.cli.commands import check_count, checked_output, deliver, knowing, options_of, settings_among
+from stepwatch.cli.commands import check_count, checked_output, deliver, options_of, settings_among, with_store_prior
 from stepwatch.errors import UsageError
 from stepwatch.messages import Message
 from stepwatch.presenters import PLAN_CHARTS
@@ -57,7 +57,7 @@ def command(
     request = EstimateRequest(
         config=files[0] if files else None, settings=(*own, *settings), vocabulary=vocabulary_near(files), **asked
     )
-    with knowing(history) if history is not None else nullcontext():
+    with with_store_prior(history) if history is not None else nullcontext():
         report = estimate(request)
     deliver(report, lang, form, output, why=why, chart=chart)
     if report.plan.claim is not None and report.plan.claim.verdict == "impossible":

@@ -10,7 +10,7 @@ import click
 
 from stepwatch.answers.from_logs import KNOWN_FORMATS, ExplainRequest, explain
 from stepwatch.cli import described
-from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, knowing, options_of, typed
+from stepwatch.cli.commands import ask_for_paste, checked_output, deliver, options_of, typed, with_store_prior
 from stepwatch.messages import Message
 from stepwatch.presenters import CHARTS
 
@@ -45,7 +45,7 @@ def command(
     logs, output = checked_output(logs or ("-",), form, output, chart)
     if "-" in logs:
         ask_for_paste(lang)
-    with knowing(history) if history is not None else nullcontext():
+    with with_store_prior(history) if history is not None else nullcontext():
         report = explain(ExplainRequest(logs=logs, **asked))
     deliver(
         report,

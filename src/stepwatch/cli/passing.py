@@ -37,37 +37,37 @@ def start(command: Sequence[str], directory: str) -> tuple[int, int]:
     answers, reply_to = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    passer = os.fork()
-    if passer:
+    relay_pid = os.fork()
+    if relay_pid:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the command itself
         for name in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(name, lambda number, _: os.kill(passer, number))
+            signal.signal(name, lambda number, _: os.kill(relay_pid, number))
         os.close(reply_to)
         with os.fdopen(answers, "rb") as answer:
             pid = answer.read()
-        return passer, int(pid or 0)
+        return relay_pid, int(pid or 0)
     os.close(answers)
     code = 1
     try:
-        code = _pass(command, directory, reply_to)
+        code = _relay(command, directory, reply_to)
     except BaseException as error:
         os.write(2, f"stepwatch: {error}\n".encode())
     finally:
         os._exit(code)
 
 
-def wait(passer: int, look: Callable[[bool], None] | None = None) -> int:
+def wait(relay_pid: int, look: Callable[[bool], None] | None = None) -> int:
     """The exit code of the command; `look` is called until it has ended."""
     while look is not None:
-        ended, status = os.waitpid(passer, os.WNOHANG)
+        ended, status = os.waitpid(relay_pid, os.WNOHANG)
         look(bool(ended))
         if ended:
             return os.waitstatus_to_exitcode(status)
-    _, status = os.waitpid(passer, 0)
+    _, status = os.waitpid(relay_pid, 0)
     return os.waitstatus_to_exitcode(status)
 
 
-def _pass(command: Sequence[str], directory: str, reply_to: int) -> int:
+def _relay(command: Sequence[str], directory: str, reply_to: int) -> int:
     """Starts the command, sends its process id to `reply_to`, and passes its output on until it ends."""
     for name in (signal.SIGINT, signal.SIGQUIT):  # the training decides; we end when it does
         signal.signal(name, signal.SIG_IGN)

@@ -115,7 +115,7 @@ def command(
 
         notifier = Notifier(addresses, os.path.basename(words[0]), lang, warn)
     server = _open_page(directory, port, gpu, lang) if page else None
-    passer, pid = passing.start(words, directory)
+    relay_pid, pid = passing.start(words, directory)
     sampler = None
     if pid:
         try:
@@ -127,7 +127,7 @@ def command(
         # The training does not wait for this import; at its end, days later, another version may be installed.
         from stepwatch.cli import run_log
     follower = None if notifier is None else run_log.Follower(directory, gpu, notifier, warn)
-    code = passing.wait(passer, None if follower is None else follower.look)
+    code = passing.wait(relay_pid, None if follower is None else follower.look)
     if sampler is not None:
         sampler.close()
         keep_as_parquet(os.path.join(directory, SAMPLES_FILE), os.path.join(directory, PARQUET_FILE), lang)

@@ -40,8 +40,8 @@ def keep_as_parquet(lines: str, path: str, language: str) -> bool:
 
 def name_unseen(sampler: Sampler, language: str) -> None:
     """Prints which columns this machine does not provide."""
-    if sampler.unseen:
-        text = Message("not available here: {names:list}", {"names": ", ".join(sampler.unseen)})
+    if sampler.unavailable_columns:
+        text = Message("not available here: {names:list}", {"names": ", ".join(sampler.unavailable_columns)})
         click.echo(f"stepwatch: {say(text, language)}", err=True)
 
 

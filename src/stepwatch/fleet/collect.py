@@ -14,7 +14,7 @@ from multiprocessing.pool import ThreadPool
 from typing import NamedTuple
 
 from stepwatch.errors import InputError, StepwatchError, TooLarge
-from stepwatch.fleet.copies import Unreachable, at_hand
+from stepwatch.fleet.copies import Unreachable, fetched_locally
 from stepwatch.fleet.logs import FileGroup, files_at, find_logs, logs_among
 from stepwatch.fleet.reader import ReaderProcess
 from stepwatch.fleet.rows import LogTask, Rows, failed
@@ -117,7 +117,7 @@ def collect(request: CollectRequest, report: Callable[[CollectProgress], None] =
 def read_log(log: FileGroup, request: CollectRequest, reader: ReaderProcess) -> Rows:
     """The rows of a log, wherever its files are; never raises because of the log."""
     try:
-        with at_hand(log, limit=request.max_size) as paths:
+        with fetched_locally(log, limit=request.max_size) as paths:
             places = tuple(file.path for file in log.files) if log.kind == "files" else (log.name,)
             wanted = request.gpu, request.iterations, request.forecasts, request.max_size
             asked = LogTask(log.name, paths, places, *wanted)

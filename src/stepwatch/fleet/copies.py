@@ -22,7 +22,7 @@ class Unreachable(OSError):
 
 
 @contextmanager
-def at_hand(log: FileGroup, *, limit: int) -> Iterator[tuple[str, ...]]:
+def fetched_locally(log: FileGroup, *, limit: int) -> Iterator[tuple[str, ...]]:
     """The local paths of its files; a single path for a directory or an archive."""
     if log.size > limit:
         raise too_large(limit)

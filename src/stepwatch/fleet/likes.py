@@ -35,7 +35,7 @@ COLUMNS = (*_SHOWN, *_CANDIDATES)
 
 def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
     """Slow cards, slow nodes, what began on a day, and single runs; each without runs that are already explained."""
-    like = _with_like(runs)
+    like = _relative_to_peers(runs)
     change = _change(like)  # else a node would look slow if it was mostly busy after the change
     level = _levelled(like, change)
     slow_cards = list(_outliers(level, _card, "card"))
@@ -49,7 +49,7 @@ def find_suspects(runs: Sequence[Run]) -> list[Suspect]:
     named = {suspect.name for suspect in places}
     places += _outliers([pair for pair in level if _card(pair[0]) not in named], _node, "node")
     bad = {suspect.name for suspect in places}
-    like = _with_like([run for run, _ in like if not {_node(run), _card(run)} & bad])
+    like = _relative_to_peers([run for run, _ in like if not {_node(run), _card(run)} & bad])
     change = _change(like)
     if change is None:
         return sorted([*places, *_slow_runs(like)], key=lambda suspect: -suspect.hours)
@@ -76,7 +76,7 @@ def _grouped(pairs: Pairs, key_of: Callable[[Run], str | None]) -> dict[str, lis
 _work, _node = itemgetter("work"), itemgetter("node")
 
 
-def _with_like(runs: Sequence[Run]) -> Pairs:
+def _relative_to_peers(runs: Sequence[Run]) -> Pairs:
     groups = _grouped([(run, math.log(run["step_s_mid"])) for run in runs if run["step_s_mid"]], _work)
     return _centred_by_work([pair for group in groups.values() if len(group) >= LEAST_LIKE for pair in group])
 

@@ -124,9 +124,9 @@ def _listed(place: str) -> list[File]:
     fs, path = url_to_fs(place)
     fs.invalidate_cache()
     if any(sign in path for sign in "*?["):
-        listed: Mapping[str, Mapping[str, Any]] = {}
+        listed: dict[str, Mapping[str, Any]] = {}
         for name, info in fs.glob(path, detail=True).items():
-            listed = {**listed, **(fs.find(name, detail=True) if info.get("type") == "directory" else {name: info})}
+            listed |= fs.find(name, detail=True) if info.get("type") == "directory" else {name: info}
     else:
         listed = fs.find(path, detail=True)
     if not listed:

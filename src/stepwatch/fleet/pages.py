@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from stepwatch.answers.from_logs import ExplainRequest, explain
 from stepwatch.errors import InputError, StepwatchError
-from stepwatch.fleet.copies import Unreachable, at_hand
+from stepwatch.fleet.copies import Unreachable, fetched_locally
 from stepwatch.fleet.logs import find_logs
 from stepwatch.fleet.questions import FleetRequest, ask, restricted
 from stepwatch.fleet.store import Store
@@ -79,7 +79,7 @@ def _run(store: str, language: str, source: str, index: int) -> str:
         raise InputError(Message("“{name:word}” is in an archive: unpack it to see its report", {"name": source}))
     (found, *_) = find_logs([source])
     try:
-        with at_hand(found, limit=LARGEST_EXPANSION_BYTES) as paths:
+        with fetched_locally(found, limit=LARGEST_EXPANSION_BYTES) as paths:
             report = explain(ExplainRequest(logs=paths))
             if report.count > 1:
                 report = explain(ExplainRequest(logs=paths, run=min(index + 1, report.count)))

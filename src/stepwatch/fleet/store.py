@@ -212,7 +212,7 @@ class Store:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Allows one writer at a time on a disk; the lock ends with its process. Buckets have better means."""
+        """Allows one writer at a time on a disk; the lock ends with its process. S3 has conditional writes instead."""
         if not self._local:
             yield
             return

@@ -354,7 +354,7 @@ _OF_EXPLAIN_ALONE = ("--like", "--log-format", "--max-size")
 def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | None = None) -> Iterator[doc.Command]:
     """The one command that would add most to the answer; nothing if there is nothing left to ask."""
     a = run.analysis
-    command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(given(a)))
+    command, options = ("stepwatch explain", typed.options) if typed else (report.command, tuple(user_options(a)))
     sources = [run.analysis.run.source for run in report.runs]
     names = typed.logs if typed else report.inputs or tuple(dict.fromkeys(source or "-" for source in sources))
     start = (command, *map(quoted_path, names), *options)
@@ -385,7 +385,7 @@ def next_commands(report: Report, run: RunReport, *, full: bool, typed: Typed | 
         yield doc.Command((command.replace("explain", "advise", 1), *start[1:]), why)
 
 
-def given(a: Analysis) -> Iterator[str]:
+def user_options(a: Analysis) -> Iterator[str]:
     """The options that the user gave, so that the next command keeps them."""
     if a.throughput.gpu is not None and a.throughput.gpu_origin == Origin.USER.value:
         yield f"--gpu {quoted(a.throughput.gpu.name)}"

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings, rank_of_process
-from stepwatch.recorder.lines import Lines, Trouble
+from stepwatch.recorder.lines import Lines, WarnOnce
 from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, WAIT, Phase
 from stepwatch.recorder.stopwatch import Stopwatch
 from stepwatch.samples import BESIDE
@@ -63,7 +63,7 @@ class Recorder:
         self._started, self._first = time.time() if started is None else started, first_step
         stem, suffix = os.path.splitext(os.fspath(path))
         self.path = f"{stem}.rank{self.rank}{suffix}" if self.rank else os.fspath(path)
-        trouble = Trouble()
+        trouble = WarnOnce()
         older = _open.pop(os.path.abspath(self.path), None)
         if older is not None:  # for example when a cell of a notebook is run again
             older.close()

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from stepwatch.recorder import Phase, Recorder
-from stepwatch.recorder.lines import Trouble
+from stepwatch.recorder.lines import WarnOnce
 
 F = TypeVar("F", bound=Callable[..., Any])
 FILE = "stepwatch.jsonl"
@@ -30,7 +30,7 @@ class RecordingCallback:
         super().__init__()
         self._path, self._tokens_per_step = path, tokens_per_step
         self._flops_per_step, self._rotate_bytes, self._samples = flops_per_step, rotate_bytes, samples
-        self.trouble = Trouble()
+        self.trouble = WarnOnce()
         self._events: Events | None = None
 
     def recorder(self, directory: str, settings: Mapping[str, Any], **run: Any) -> Recorder:
@@ -105,7 +105,7 @@ def unfailing(event: F) -> F:
         try:
             event(self, *args, **named)
         except Exception as error:
-            trouble: Trouble = self.trouble
+            trouble: WarnOnce = self.trouble
             trouble.say(event.__name__, f"{event.__name__} was not recorded: {type(error).__name__}: {error}")
 
     return heard  # type: ignore[return-value]

@@ -63,9 +63,9 @@ class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
         recorder = self.recorder(trainer.default_root_dir, settings_of(trainer, pl_module), **run)
         self._steps_done, self._tokens, self._data_s, self._waiting_since = trainer.global_step, 0, 0.0, None
         self._undo = [
-            _stand_before(trainer.profiler, "start", self._hear_start),
-            _stand_before(trainer.profiler, "stop", self._hear_stop),
-            _stand_before(trainer, "save_checkpoint", self._hear_save),
+            _wrap_method(trainer.profiler, "start", self._hear_start),
+            _wrap_method(trainer.profiler, "stop", self._hear_stop),
+            _wrap_method(trainer, "save_checkpoint", self._hear_save),
         ]
         self._events = Events(recorder)
 
@@ -162,9 +162,7 @@ class StepwatchCallback(RecordingCallback, Callback):  # type: ignore[misc]
         return self._events.checkpoint(path) if self._events is not None else None
 
 
-def _stand_before(
-    owner: Any, name: str, hear: Callable[..., AbstractContextManager[None] | None]
-) -> Callable[[], None]:
+def _wrap_method(owner: Any, name: str, hear: Callable[..., AbstractContextManager[None] | None]) -> Callable[[], None]:
     """Calls `hear` before each call of one object's method, and runs the call in its context; returns the undo."""
     original, own = getattr(owner, name), name in vars(owner)
 

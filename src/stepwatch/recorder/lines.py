@@ -25,7 +25,7 @@ from stepwatch.platforms import WITHOUT_WAITING, claim
 _LOOKS_EVERY_BYTES = 32_768  # some hundred lines between two checks that the file is still in place
 
 
-class Trouble:
+class WarnOnce:
     """Reports each kind of trouble once. A warning that the program turned into an error stays a warning."""
 
     def __init__(self) -> None:
@@ -48,12 +48,24 @@ class Lines:
     """A file that lines are appended to; it and every further piece of it begin with `head`."""
 
     __slots__ = (
-        "__weakref__", "_behind", "_closed", "_descriptor", "_head", "_lost", "_os_write", "_rotate_bytes", "_thread",
-        "_torn", "_trouble", "_until_look", "append", "path",
+        "__weakref__",
+        "_behind",
+        "_closed",
+        "_descriptor",
+        "_head",
+        "_last_line_incomplete",
+        "_lost",
+        "_os_write",
+        "_rotate_bytes",
+        "_thread",
+        "_trouble",
+        "_until_look",
+        "append",
+        "path",
     )  # fmt: skip
 
     def __init__(
-        self, path: str, trouble: Trouble, head: Callable[[bool], bytes], *, rotate_bytes: int | None = None,
+        self, path: str, trouble: WarnOnce, head: Callable[[bool], bytes], *, rotate_bytes: int | None = None,
         write: Callable[[int, bytes], int] = os.write,
     ) -> None:  # fmt: skip
         self.path, self._trouble, self._head, self._rotate_bytes = path, trouble, head, rotate_bytes
@@ -61,7 +73,7 @@ class Lines:
         self.append: Callable[[bytes, float], None] = self._write
         """A line with its newline, and perf_counter's time. Never raises."""
         self._descriptor, self._until_look, self._lost = -1, 0, 0
-        self._torn = self._closed = False
+        self._last_line_incomplete = self._closed = False
         self._behind: queue.SimpleQueue[bytes | None] | None = None
         self._thread: threading.Thread | None = None
         self._open()
@@ -80,7 +92,7 @@ class Lines:
     def _write(self, line: bytes, now: float) -> None:
         """`now` is perf_counter's time before the write: a slow one is the last that the training waits for."""
         try:
-            if (self._lost or self._torn) and not self._reports_loss():
+            if (self._lost or self._last_line_incomplete) and not self._reports_loss():
                 self._lost += 1
                 return
             write = self._os_write  # as a local name: looking up an attribute takes longer
@@ -89,13 +101,13 @@ class Lines:
             self._lose(error.strerror)
             return
         if written != len(line):
-            self._torn = True
+            self._last_line_incomplete = True
             self._lose("the disk is full")
         self._until_look = left = self._until_look - written
         if left < 0:
             self._look()
         if perf_counter() - now > 0.1:  # a slow disk
-            self._go_behind()
+            self._switch_to_background_writer()
 
     def _lose(self, reason: str | None) -> None:
         self._lost += 1
@@ -107,11 +119,11 @@ class Lines:
     def _reports_loss(self) -> bool:
         """Ends a torn line and says how many are missing. All or nothing: else the next line would be glued to it."""
         line = b'{"lost":%d,"t":%.6f}\n' % (self._lost, time()) if self._lost else b""
-        line = b"\n" + line if self._torn else line
+        line = b"\n" + line if self._last_line_incomplete else line
         if self._os_write(self._descriptor, line) != len(line):
-            self._torn = True
+            self._last_line_incomplete = True
             return False
-        self._lost, self._torn = 0, False
+        self._lost, self._last_line_incomplete = 0, False
         return True
 
     # --- the file -----------------------------------------------------------------------------------------------
@@ -136,9 +148,9 @@ class Lines:
             if stat.S_ISREG(state.st_mode) and state.st_size > 0:  # a killed process may have torn its last line
                 with open(self.path, "rb") as stream:
                     stream.seek(-1, os.SEEK_END)
-                    self._torn = stream.read(1) != b"\n"
+                    self._last_line_incomplete = stream.read(1) != b"\n"
             else:
-                self._torn = False
+                self._last_line_incomplete = False
         except OSError as error:
             self._shut()
             self._trouble.say("open", f"{self.path} cannot be opened ({error.strerror}): nothing is recorded")
@@ -193,7 +205,7 @@ class Lines:
 
     # --- a slow disk --------------------------------------------------------------------------------------------
 
-    def _go_behind(self) -> None:
+    def _switch_to_background_writer(self) -> None:
         """From now on a thread writes, and the training only hands over its lines."""
         self._trouble.say("slow", f"{self.path} is slow to write: lines follow behind, and a kill may lose some")
         lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

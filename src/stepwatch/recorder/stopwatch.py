@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from stepwatch.recorder.header import line_of
-from stepwatch.recorder.lines import Lines, Trouble
+from stepwatch.recorder.lines import Lines, WarnOnce
 from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, STEP, Phase
 
 _STEPS_TO_FIND_CUDA = 100
@@ -64,7 +64,7 @@ class Stopwatch:
         "next", "parts_wait", "thread", "trouble", "wait_s",
     )  # fmt: skip
 
-    def __init__(self, lines: Lines, trouble: Trouble, first_step: int) -> None:
+    def __init__(self, lines: Lines, trouble: WarnOnce, first_step: int) -> None:
         self.lines, self.trouble = lines, trouble
         self.inner: Phase | None = None
         """The innermost phase that is open."""
@@ -86,7 +86,7 @@ class Stopwatch:
         kind, outer = phase.kind, phase.outer
         if self.inner is phase:
             self.inner = outer
-        elif not self._takes_out(phase):
+        elif not self._close_out_of_order(phase):
             return
         own = ended - phase.begun - phase.others_s
         if phase.is_part:  # a part of the phase around it; between phases, of the step that follows
@@ -164,7 +164,7 @@ class Stopwatch:
     def open_phases(self) -> Iterator[Phase]:
         return self.inner.and_around() if self.inner is not None else iter(())
 
-    def _takes_out(self, phase: Phase) -> bool:
+    def _close_out_of_order(self, phase: Phase) -> bool:
         """Whether a phase that is not the innermost is recorded.
 
         Phases that were entered later and never left, e.g. after a caught exception, are ended with it. A phase in
@@ -179,7 +179,7 @@ class Stopwatch:
                 self.trouble.say("thread", f"a {phase.kind} in another thread than the loop's is not recorded")
             return False
         if not was_open or phase not in self.open_phases():
-            self.trouble.say("order", f"a {phase.kind} was left that was not entered, or after the phase around it")
+            self.trouble.say("order", f"phase “{phase.kind}” was left without being entered, or after its outer phase")
             return False
         self.trouble.say("order", f"a phase inside a {phase.kind} did not end")
         self.inner = phase.outer
@@ -191,16 +191,16 @@ class Stopwatch:
         for name, value in reversed(notes.items()):
             form, kind = self._forms.get(name), type(value)
             if form is None:
-                return self._noted_with_care(notes)
+                return self._encode_notes_safely(notes)
             if kind is int or (kind is float and value - value == 0.0):
                 rest = form % (value, rest)
             elif kind is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
                 rest = b',"%b":"%b"%b' % (name.encode(), value.encode(), rest)
             else:
-                return self._noted_with_care(notes)
+                return self._encode_notes_safely(notes)
         return rest
 
-    def _noted_with_care(self, notes: dict[str, Any]) -> bytes:
+    def _encode_notes_safely(self, notes: dict[str, Any]) -> bytes:
         """Leaves out anything but plain values: reading the value of a tensor would wait for the device."""
         figures = {name: value.item() if type(value).__module__ == "numpy" else value for name, value in notes.items()}
         plain = {

@@ -1,8 +1,8 @@
 """Samples of the machine during a training, one line of figures per second.
 
 It only observes: nothing is loaded into the training. What is not available here (no card, no rights, another system)
-is left empty and named by `unseen`. Each line is one write to the system, so that a killed sampler loses only its last
-line.
+is left empty and named by `unavailable_columns`. Each line is one write to the system, so that a killed sampler loses
+only its last line.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Sampler:
         self._write("\t".join((f"# {SCHEMA}", *self._cards.names)) + f"\n{columns}\n")
 
     @property
-    def unseen(self) -> tuple[str, ...]:
+    def unavailable_columns(self) -> tuple[str, ...]:
         """Figures that this system does not provide, known after the second sample; `cards` if there is no card."""
-        return (*(() if self._cards.names else ("cards",)), *self._machine.unseen)
+        return (*(() if self._cards.names else ("cards",)), *self._machine.unavailable_columns)
 
     def sample(self) -> None:
         """Writes one line now. Never raises: a full disk is reported once, and the next line is tried again."""

@@ -61,7 +61,7 @@ class Machine:
     """Figures since the last reading. What this system does not provide is left out."""
 
     def __init__(self, pid: int | None = None) -> None:
-        self._family = Family(pid) if pid is not None else None
+        self._family = ProcessTree(pid) if pid is not None else None
         self._seen: set[str] = set()
         self._before: dict[str, float] = {}
         self._readings = 0
@@ -73,7 +73,7 @@ class Machine:
         return frozenset() if self._family is None else self._family.pids
 
     @property
-    def unseen(self) -> tuple[str, ...]:
+    def unavailable_columns(self) -> tuple[str, ...]:
         """Empty before the second reading, since rates need two."""
         if self._readings < 2:
             return ()
@@ -172,7 +172,7 @@ def _network() -> _Answer:
     return {}, counters
 
 
-class Family:
+class ProcessTree:
     """A process and its children, including the figures of those that have ended."""
 
     def __init__(self, pid: int) -> None:

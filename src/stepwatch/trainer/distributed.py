@@ -43,7 +43,7 @@ class Ranks:
     _asked: tuple[Any, Tensor] | None = None
     _store: Any = None
     """Through which the processes found each other; the first rank's store serves the others."""
-    own_draws: Tensor | None = field(default=None, repr=False)
+    dropout_rng_state: Tensor | None = field(default=None, repr=False)
     """The state of this rank's random numbers for dropout, on CPUs with several ranks."""
 
     @property
@@ -92,7 +92,7 @@ class Ranks:
         elif not self.is_alone:
             model.require_backward_grad_sync = now
 
-    def from_the_first(self, word: str) -> str:
+    def broadcast_from_first(self, word: str) -> str:
         """The first rank's value, on every rank."""
         if self.is_alone:
             return word
@@ -113,7 +113,7 @@ class Ranks:
         dist.all_gather_object(all_of_them, own, group=self._control)
         return tuple(all_of_them)
 
-    def any_says(self, yes: bool) -> bool:
+    def on_any_rank(self, yes: bool) -> bool:
         """Whether any rank says yes; all get the same answer in the same step.
 
         With cards it is the answer of the previous step, which has arrived by now, so that no rank waits.
@@ -138,12 +138,12 @@ class Ranks:
             yield
             return
         common = torch.get_rng_state()
-        if self.own_draws is None:
+        if self.dropout_rng_state is None:
             torch.manual_seed(torch.initial_seed() + 1 + self.rank)
         else:
-            torch.set_rng_state(self.own_draws)
+            torch.set_rng_state(self.dropout_rng_state)
         yield
-        self.own_draws = torch.get_rng_state()
+        self.dropout_rng_state = torch.get_rng_state()
         torch.set_rng_state(common)
 
     def leave(self) -> None:

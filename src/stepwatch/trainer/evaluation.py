@@ -67,7 +67,7 @@ class Evaluator:
         for starts in mine[:1]:
             batches.prefetch(starts)
         for turn in range(turns):
-            if self.ranks.any_says(self.asked_to_stop()):  # in the last turn some have no batch, but take part
+            if self.ranks.on_any_rank(self.asked_to_stop()):  # in the last turn some have no batch, but take part
                 raise Interrupted
             if turn == len(mine):
                 break

@@ -27,7 +27,7 @@ from stepwatch.messages import Message
 from stepwatch.platforms import forget, put_in_place, step_back
 from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
-from stepwatch.trainer.snapshot import Packed, Snapshot, Taken
+from stepwatch.trainer.snapshot import Packed, PendingSnapshot, Snapshot
 
 _MARGIN = 4_000_000  # bytes beyond the tensors: names, the zip's directory, and some for other files on the disk
 _PIECE = 1 << 20  # bytes written at a time
@@ -47,7 +47,7 @@ class Saved(NamedTuple):
     was_waited_for: bool = False
 
 
-class Keeper:
+class CheckpointWriter:
     """Writes ckpt.pt of a directory; never two writes at the same time, and the last good one always exists."""
 
     _packs = True
@@ -73,7 +73,7 @@ class Keeper:
         self._snapshot = Snapshot(packs=self._packs)
         self._writer = ThreadPoolExecutor(1, "stepwatch-keeper") if background else None
         self._writing: Future[None] | None = None
-        self._copy: Taken | None = None
+        self._copy: PendingSnapshot | None = None
         self._hurry = Event()
         began = time.perf_counter()
         probe(directory)
@@ -139,7 +139,7 @@ class Keeper:
         if self._writer is not None:
             self._writer.shutdown()
 
-    def _write(self, copy: Taken, at: int, stopped: bool, was_waited_for: bool = False) -> None:
+    def _write(self, copy: PendingSnapshot, at: int, stopped: bool, was_waited_for: bool = False) -> None:
         size = copy.size
         try:
             copy.finish()
@@ -157,7 +157,7 @@ class Keeper:
         if failed is None and self._copies:
             self._keep(path, at, size)
 
-    def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
+    def _put(self, copy: PendingSnapshot, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
         """The file that is written, and the reason if that failed."""
         keeps_other = self._keeps_best or not self.is_ours
         path = unused(self.path.parent, STOPPED, at) if stopped and keeps_other and self.path.exists() else self.path
@@ -189,7 +189,7 @@ class Keeper:
             self._report(Saved(at, 0.0, size, kept, reason_of(error)))
 
 
-class _Gentle(RawIOBase):
+class _ThrottledFile(RawIOBase):
     """A file written in pieces with pauses, so that training keeps its processors, until the training waits for it."""
 
     def __init__(self, stream: FileIO, hurry: Event) -> None:
@@ -222,7 +222,7 @@ def replace(
     try:
         with open(new, "wb", buffering=0) as stream:
             # Collected into large pieces: torch writes hundreds of small ones, each of which would delay the training.
-            with BufferedWriter(_Gentle(stream, hurry), _PIECE) as pieces:
+            with BufferedWriter(_ThrottledFile(stream, hurry), _PIECE) as pieces:
                 if isinstance(checkpoint, memoryview):
                     pieces.write(checkpoint)
                 else:

@@ -31,7 +31,7 @@ from stepwatch.trainer.distributed import Ranks, check_sharding, joined
 from stepwatch.trainer.eta import Expected, Pace
 from stepwatch.trainer.evaluation import Evaluator, Interrupted
 from stepwatch.trainer.hardware import choose_device
-from stepwatch.trainer.keeper import Keeper, Saved, no_room, probe, unwritable
+from stepwatch.trainer.keeper import CheckpointWriter, Saved, no_room, probe, unwritable
 from stepwatch.trainer.log import Log
 from stepwatch.trainer.resuming import RESUME, ResumePoint
 from stepwatch.trainer.setup import Training, compile_and_share, prepare
@@ -163,17 +163,17 @@ class TrainingLoop:
         self.mfu = -1.0  # unknown: nanoGPT prints -100 %
         self.stopping = self.is_ready = False
 
-    def _keeper(self, directory: Path) -> Keeper:
+    def _keeper(self, directory: Path) -> CheckpointWriter:
         # Weights and two moments of each.
         size = 3 * sum(weight.numel() * weight.element_size() for weight in self.training.raw.parameters())
         lacking = no_room(directory, size)
         if lacking is not None:
             raise unwritable(directory, lacking)
-        kind: type[Keeper] = Keeper
+        kind: type[CheckpointWriter] = CheckpointWriter
         if self.ranks.shards:
-            from stepwatch.trainer.sharded import ShardedKeeper  # importing DCP takes a while
+            from stepwatch.trainer.sharded import ShardedCheckpointWriter  # importing DCP takes a while
 
-            kind = ShardedKeeper
+            kind = ShardedCheckpointWriter
         keeper = kind(
             directory,
             on_written=self.saved.append,
@@ -191,7 +191,7 @@ class TrainingLoop:
         training, config, first = self.training, self.config, self.first
         self.log.open_bar(first, config.max_iters + 1)
         if training.resumed_from is not None:
-            self.go_on_from(training.resume_point)
+            self.restore(training.resume_point)
         self.batches.draw(1)
         if self.device.device.type == "cpu":
             training.optimizer.make_room()
@@ -261,12 +261,12 @@ class TrainingLoop:
         return ResumePoint(
             seed=self.config.seed,
             generator=torch.get_rng_state(),
-            own=(card if card is not None else self.ranks.own_draws,),
-            batches=self.batches.not_taken,
+            own=(card if card is not None else self.ranks.dropout_rng_state,),
+            batches=self.batches.untrained_batches,
             scaler=self.training.scaler.state_dict(),
         )
 
-    def go_on_from(self, point: ResumePoint | None) -> None:
+    def restore(self, point: ResumePoint | None) -> None:
         """Restores random numbers and batches; leaves out what no longer fits the settings, with a note in the log."""
         if point is None:
             self.log.say(
@@ -277,7 +277,7 @@ class TrainingLoop:
             self.log.say(f"note: another seed than the checkpoint's {point.seed}: the data begin anew")
             return
         torch.set_rng_state(point.generator)
-        if not self.batches.put_back(point.batches):
+        if not self.batches.queue_first(point.batches):
             self.log.say("note: batch_size, block_size or the data have changed: the batches drawn last are left out")
         if not self._dropout_goes_on(point.own) and self.config.dropout:
             self.log.say("note: another device or number of ranks than in the checkpoint: dropout begins anew")
@@ -295,7 +295,7 @@ class TrainingLoop:
                 self.device.set_generator_state(own)
             else:
                 torch.Generator().set_state(own)
-                self.ranks.own_draws = own
+                self.ranks.dropout_rng_state = own
         except (RuntimeError, TypeError):  # the state is from another kind of device
             return False
         return True
@@ -321,7 +321,7 @@ class TrainingLoop:
                     self.stopping = self.stop.asked is not None
                 elif is_last:
                     with recorder.wait():  # on CPUs the ranks meet here, so a slower one is waited for here
-                        self.stopping = ranks.any_says(self.stop.asked is not None)
+                        self.stopping = ranks.on_any_rank(self.stop.asked is not None)
                 training.scaler.scale(loss / training.micro_batches).backward()
             waited = self.settle()
             norm = None
@@ -375,7 +375,7 @@ class TrainingLoop:
     def save(self, *, stopped: bool = False) -> None:
         """Saves a checkpoint, which is copied and written while the training computes the next gradients."""
         number = self.last_save_at = self.training.iteration
-        if self.health.is_spoilt():
+        if self.health.is_not_finite():
             self.not_finite(number)
             self.log.say(f"checkpoint at {number}: left out, since the loss was not finite; {self.what_is_kept}")
             return
@@ -486,7 +486,7 @@ class TrainingLoop:
             interval = self.pace.eta(last - number, evaluations, checkpoints)
             if interval is not None:
                 self.log.eta(number, interval)
-        if not math.isfinite(loss) or self.health.is_spoilt():
+        if not math.isfinite(loss) or self.health.is_not_finite():
             self.not_finite(number)
 
     def close(self) -> None:
@@ -510,11 +510,11 @@ class MicroBatches:
         self._waiting: deque[Tensor] = deque()  # of all ranks, in order
 
     @property
-    def not_taken(self) -> tuple[Tensor, ...]:
+    def untrained_batches(self) -> tuple[Tensor, ...]:
         """Batches that were drawn, but not trained on yet."""
         return (*self._waiting, *self._saved)
 
-    def put_back(self, batches: Sequence[Tensor]) -> bool:
+    def queue_first(self, batches: Sequence[Tensor]) -> bool:
         """Draws these first, unless they are for another batch_size or longer data; returns whether they fit."""
         fit = all(
             len(starts) == self._batch_size and int(starts.min()) >= 0 and int(starts.max()) < self._batches.beyond
@@ -569,7 +569,7 @@ class Health:
         last_loss, self._spoilt = both.tolist()
         return float(last_loss)
 
-    def is_spoilt(self) -> bool:
+    def is_not_finite(self) -> bool:
         """Whether any was not finite; asks the device and the other ranks only after a step."""
         if self._spoilt is None:
             bad = self._bad.clone()

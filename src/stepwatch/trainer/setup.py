@@ -137,7 +137,7 @@ def _resumed_from(config: TrainConfig, ranks: Ranks) -> Path | None:
     """The checkpoint to resume from, the same on every rank."""
     if config.init_from not in ("resume", "auto"):
         return None
-    found = Path(ranks.from_the_first(str(newest(Path(config.out_dir)))))
+    found = Path(ranks.broadcast_from_first(str(newest(Path(config.out_dir)))))
     return found if config.init_from == "resume" or found.exists() else None
 
 

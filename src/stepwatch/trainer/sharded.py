@@ -36,9 +36,9 @@ from stepwatch.messages import Message
 from stepwatch.platforms import put_in_place, sync_names
 from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.hostile import Refused
-from stepwatch.trainer.keeper import Keeper, no_room, reason_of, remove, replace, unused
+from stepwatch.trainer.keeper import CheckpointWriter, no_room, reason_of, remove, replace, unused
 from stepwatch.trainer.resuming import MANIFEST, NAME, SHARDED, Damaged, load, newest, sharded_in
-from stepwatch.trainer.snapshot import Taken, local, mapped, sizes_of
+from stepwatch.trainer.snapshot import PendingSnapshot, local, mapped, sizes_of
 
 REST, _METADATA = "rest.pt", ".metadata"
 _MARK = "in DCP"
@@ -216,7 +216,7 @@ class _Figures(pickle.Unpickler):
 # --- written by all ranks together, while they train -----------------------------------------------------------
 
 
-class ShardedKeeper(Keeper):
+class ShardedCheckpointWriter(CheckpointWriter):
     """One per rank. They communicate in a group of their own, since the training communicates at the same time.
 
     As with ckpt.pt a thread of each rank writes, here into a new directory next to the others. The first rank gives it
@@ -238,7 +238,7 @@ class ShardedKeeper(Keeper):
             for leftover in directory.glob(SHARDED.format("*.tmp")):
                 shutil.rmtree(leftover, ignore_errors=True)
 
-    def _put(self, copy: Taken, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
+    def _put(self, copy: PendingSnapshot, at: int, size: int, stopped: bool) -> tuple[Path, str | None]:
         # Only the first rank looks at the disk, so that all ranks do the same even if the disk changes.
         agreed: list[Any] = [None]
         if self._is_first:
@@ -258,7 +258,7 @@ class ShardedKeeper(Keeper):
                     remove(older)
         return path, failed
 
-    def _together(self, new: Path, path: Path, copy: Taken) -> str | None:
+    def _together(self, new: Path, path: Path, copy: PendingSnapshot) -> str | None:
         """Writes together; returns the reason if it failed on any rank, the same on all, and then leaves no files."""
         own: dict[str, list[int]] | str
         try:

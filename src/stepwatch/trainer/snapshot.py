@@ -22,7 +22,7 @@ SMALLEST_COPY = 4 << 20
 LARGEST_COPY = 32 << 20  # bytes: a tenth of what Python uses once torch is imported
 
 
-class Taken:
+class PendingSnapshot:
     """A checkpoint taken for a save. It is settled before the tensors change, and finished before it is read."""
 
     hurry: Event | None = None
@@ -41,7 +41,7 @@ class Taken:
         """Called when the values are written."""
 
 
-class Copy(Taken):
+class Copy(PendingSnapshot):
     """A copy in buffers, which are reused for the next one."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Copy(Taken):
             self._made.wait()
 
 
-class InPlace(Taken):
+class InPlace(PendingSnapshot):
     """No copy: the tensors must not change until they are written."""
 
     def __init__(self, values: Mapping[str, Any], size: int) -> None:
@@ -85,7 +85,7 @@ class InPlace(Taken):
         self._read.set()
 
 
-class Packed(Taken):
+class Packed(PendingSnapshot):
     """The bytes of the file itself, for a small checkpoint."""
 
     def __init__(self, values: Mapping[str, Any], size: int) -> None:
@@ -118,7 +118,7 @@ class Snapshot:
         self._in_buffers(values, touched)
         return True
 
-    def begin(self, values: Mapping[str, Any]) -> Taken:
+    def begin(self, values: Mapping[str, Any]) -> PendingSnapshot:
         """Takes these values. A copy reuses the buffers of the previous one, which must no longer be in use."""
         sizes = sizes_of(values)
         without_copy = self._without_copy(sizes)

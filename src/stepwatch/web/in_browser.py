@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from stepwatch.web.replies import reply_to, safely
+from stepwatch.web.replies import reply_or_error, reply_to
 from stepwatch.web.wire import Asked
 
 _WARMING = b"iter 0: loss 4.2000, time 100.00ms, mfu 9.00%\n"
@@ -13,7 +13,7 @@ _WARMING = b"iter 0: loss 4.2000, time 100.00ms, mfu 9.00%\n"
 def answer(kind: str, query: str, body: memoryview | bytes, limit: int) -> tuple[int, bytes]:
     """The same reply as from a worker of the server; the query is a list of pairs in JSON."""
     asked = Asked(kind, "application/octet-stream", json.loads(query), bytes(body), limit, "en")
-    reply = safely(reply_to, asked)
+    reply = reply_or_error(reply_to, asked)
     return reply.status, reply.body
 
 

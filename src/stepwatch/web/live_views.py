@@ -25,7 +25,7 @@ from stepwatch.web.api import Api, busy, refusal_of
 from stepwatch.web.limits import ServerOptions
 from stepwatch.web.places import opened, samples_beside, within
 from stepwatch.web.security import sent
-from stepwatch.web.wire import UNKNOWN_VIEW, Asked, Glance, Reply, complaint
+from stepwatch.web.wire import UNKNOWN_VIEW, Asked, LogUpdate, Reply, complaint
 from stepwatch.web.workers import Lost, Overdue, Workers
 
 _SHORTEST_S = 1.0
@@ -159,10 +159,10 @@ class _View:
 
     def end(self) -> None:
         self._source.close()
-        self._ask(self._asked._replace(body=Glance(self._name, "", ended=True).before(b"")))
+        self._ask(self._asked._replace(body=LogUpdate(self._name, "", ended=True).before(b"")))
 
     async def _glance(self, text: bytes = b"", **more: Any) -> Reply:
-        glance = Glance(self._name, self._source.name, self._age_s, first=self._first, **more)
+        glance = LogUpdate(self._name, self._source.name, self._age_s, first=self._first, **more)
         reply = await self._ask(self._asked._replace(body=glance.before(text)))
         self._first &= reply.status != 200
         if reply.status == UNKNOWN_VIEW:

@@ -14,7 +14,7 @@ from stepwatch.presenters import page_body
 from stepwatch.presenters.look_answer import monitor
 from stepwatch.watch import Live, steady_clock
 from stepwatch.web.replies import refused, values_of
-from stepwatch.web.wire import JSON, UNKNOWN_VIEW, Asked, Glance, Reply
+from stepwatch.web.wire import JSON, UNKNOWN_VIEW, Asked, LogUpdate, Reply
 
 _watched: dict[str, _Watched] = {}  # by the name of the view
 
@@ -29,7 +29,7 @@ class _Watched:
 
 def look_at(asked: Asked) -> Reply:
     """The current state of the run; with `report`, also the page's report of it."""
-    glance, text = Glance.of(asked.body)
+    glance, text = LogUpdate.of(asked.body)
     found: dict[str, Any] = {}
     if glance.ended:
         _watched.pop(glance.view, None)

@@ -67,7 +67,7 @@ def reply_to(asked: Asked) -> Reply:
         return refused(error, asked)
 
 
-def safely(answer: Callable[[Asked], Reply], asked: Asked) -> Reply:
+def reply_or_error(answer: Callable[[Asked], Reply], asked: Asked) -> Reply:
     """Reports a bug of ours as one, without the text that caused it."""
     try:
         return answer(asked)
@@ -82,7 +82,7 @@ def refused(error: StepwatchError, asked: Asked) -> Reply:
     what, remedy = error.what, error.remedy
     if isinstance(error, NoSuchRun):
         remedy = Message("it takes a number from 1 to {most:n}", {"most": error.count})
-        what = _unfit(error.about or "run", remedy).what
+        what = _invalid_value(error.about or "run", remedy).what
     if ["format", "page"] in asked.query:
         what, remedy = on_page(what), on_page(remedy) if remedy is not None else None
     return complaint(400, what, remedy, asked.spoken(), about=error.about)
@@ -105,7 +105,7 @@ def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
     given = {name: value for name, value in values.items() if name not in _NOT_OF_THE_REQUEST}
     if "file" in values and asked.media != JSON:
         config = pasted(values["config"]) if "config" in values else None
-        return explain(ExplainRequest(logs=tuple(_several(asked, values["file"])), config=config, **given))
+        return explain(ExplainRequest(logs=tuple(_split_logs(asked, values["file"])), config=config, **given))
     body = b"" if asked.media == JSON else asked.body
     text = pasted(values.get("log", body), values.get("name", "-"), limit=asked.limit)
     config = pasted(values["config"]) if "config" in values else None
@@ -120,17 +120,17 @@ def _answer(asked: Asked, values: Mapping[str, Any]) -> Answer:
     return advise(AdviseRequest(config=config or text, **given))
 
 
-def _several(asked: Asked, files: Sequence[str]) -> Iterator[Source]:
+def _split_logs(asked: Asked, files: Sequence[str]) -> Iterator[Source]:
     """The logs that follow one another in the body."""
     at = 0
     for file in files:
         size, _, name = file.partition(":")
         if not (size.isascii() and size.isdigit() and len(size) < 10 and name):
-            raise _unfit("file", Message("it takes the bytes and the name of a log: 1234:train.log"))
+            raise _invalid_value("file", Message("it takes the bytes and the name of a log: 1234:train.log"))
         yield pasted(asked.body[at : at + int(size)], name, limit=asked.limit)
         at += int(size)
     if at != len(asked.body):
-        raise _unfit(
+        raise _invalid_value(
             "file",
             Message("the files have {told:n} bytes, the body has {found:n}", {"told": at, "found": len(asked.body)}),
         )
@@ -187,12 +187,12 @@ def _from_json(asked: Asked) -> dict[str, Any]:
             raise _unknown(name, sorted(takes))
         kind = takes[name]
         if value is not None and not (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
-            raise _unfit(name, _KIND_NAMES[kind])
+            raise _invalid_value(name, _KIND_NAMES[kind])
     if asked.kind == "explain" and given.get("log") is None:
         raise UsageError(Message("the request has no log"), Message("give the text of the log as “log”"), about="log")
     for name, value in (given.get("settings") or {}).items():
         if not isinstance(value, str | int | float | bool):
-            raise _unfit(name, Message("it takes a plain value"))
+            raise _invalid_value(name, Message("it takes a plain value"))
     if given.get("settings") is not None:
         given["settings"] = tuple(f"{name}={value}" for name, value in given["settings"].items())
     return {name: value for name, value in given.items() if value is not None}
@@ -206,14 +206,14 @@ def _checked(name: str, value: Any) -> Any:
     text = str(value)
     if option.kind is bool:
         if text.lower() not in _FLAGS:
-            raise _unfit(name, _KIND_NAMES[bool])
+            raise _invalid_value(name, _KIND_NAMES[bool])
         return _FLAGS[text.lower()]
     if not text:
         return None
     if option.kind is int:
         most = option.most or option.api_most
         if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
-            raise _unfit(name, Message("it takes a number from 1 to {most:n}", {"most": most}))
+            raise _invalid_value(name, Message("it takes a number from 1 to {most:n}", {"most": most}))
         return int(text)
     if option.choices and text not in option.choices:
         raise UsageError(
@@ -231,5 +231,5 @@ def _unknown(name: str, known: list[str]) -> UsageError:
     )
 
 
-def _unfit(name: str, kind: Message) -> UsageError:
+def _invalid_value(name: str, kind: Message) -> UsageError:
     return UsageError(Message("“{name:word}” cannot have this value", {"name": name}), kind, about=name)

@@ -32,7 +32,7 @@ class Asked(NamedTuple):
         return spoken(dict(self.query).get("lang"), self.language)
 
 
-class Glance(NamedTuple):
+class LogUpdate(NamedTuple):
     """An update of a watched log: which log it is, and what is new since the last one. Sent as head of the body."""
 
     view: str
@@ -56,7 +56,7 @@ class Glance(NamedTuple):
         return json.dumps(self._asdict()).encode() + b"\n" + text
 
     @classmethod
-    def of(cls, body: bytes) -> tuple[Glance, bytes]:
+    def of(cls, body: bytes) -> tuple[LogUpdate, bytes]:
         head, _, text = body.partition(b"\n")
         return cls(**json.loads(head)), text
 

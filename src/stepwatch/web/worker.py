@@ -13,7 +13,7 @@ import sys
 from stepwatch.platforms import limit_memory
 from stepwatch.web.limits import give_large_blocks_back
 from stepwatch.web.looking import look_at
-from stepwatch.web.replies import reply_to, safely
+from stepwatch.web.replies import reply_or_error, reply_to
 from stepwatch.web.wire import LENGTHS, Asked, packed
 
 _WARMING = b"\n".join(b"iter %d: loss 4.2000, time 100.00ms, mfu 9.00%%" % number for number in range(60))
@@ -33,7 +33,7 @@ def main() -> None:
     while len(lengths := questions.read(LENGTHS.size)) == LENGTHS.size:  # else the server is gone
         head, body = LENGTHS.unpack(lengths)
         asked = Asked(**json.loads(questions.read(head)), body=questions.read(body))
-        reply = safely(look_at if asked.kind == "look" else reply_to, asked)
+        reply = reply_or_error(look_at if asked.kind == "look" else reply_to, asked)
         replies.write(packed({"status": reply.status, "media": reply.media}, reply.body))
         replies.write(reply.body)
         replies.flush()

@@ -13,7 +13,7 @@ from tests.unit.readers.formats.test_trackio import database
 from tests.unit.readers.formats.test_wandb_file import training
 from tests.wandb_files import framed
 
-from stepwatch.fleet.copies import at_hand
+from stepwatch.fleet.copies import fetched_locally
 from stepwatch.fleet.logs import find_logs
 from stepwatch.fleet.rows import LogTask, Rows, rows_of
 from stepwatch.fleet.schema import as_json, from_json
@@ -25,7 +25,7 @@ def rows_below(place: Path) -> dict[str, Rows]:
     """By the name of the log below the place."""
     found = {}
     for log in find_logs([str(place)]):
-        with at_hand(log, limit=10**9) as paths:
+        with fetched_locally(log, limit=10**9) as paths:
             found[log.name.removeprefix(f"{place}/")] = rows_of(LogTask(name=log.name, paths=paths))
     return found
 

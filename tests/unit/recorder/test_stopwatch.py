@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwatch.recorder import Recorder, lines, phase, stopwatch
-from stepwatch.recorder.lines import Lines, Trouble
+from stepwatch.recorder.lines import Lines, WarnOnce
 from stepwatch.recorder.stopwatch import StepEvents
 
 
@@ -332,7 +332,7 @@ class Disk:
 
 def test_lines_go_on_when_there_is_room_again(tmp_path: Path) -> None:
     disk = Disk(room=40)
-    file = Lines(str(tmp_path / "run.jsonl"), Trouble(), lambda _: b'{"stepwatch":1}\n', write=disk.write)
+    file = Lines(str(tmp_path / "run.jsonl"), WarnOnce(), lambda _: b'{"stepwatch":1}\n', write=disk.write)
     for number in range(2):
         file.append(b'{"step":%d}\n' % number, lines.perf_counter())
     with pytest.warns(RuntimeWarning, match="the training goes on"):
@@ -357,7 +357,7 @@ def test_a_slow_disk_is_written_behind_the_training(tmp_path: Path) -> None:
             held.wait(10)
         return os.write(descriptor, data)
 
-    file = Lines(str(tmp_path / "run.jsonl"), Trouble(), lambda _: b'{"stepwatch":1}\n', write=write)
+    file = Lines(str(tmp_path / "run.jsonl"), WarnOnce(), lambda _: b'{"stepwatch":1}\n', write=write)
     with pytest.warns(RuntimeWarning, match="slow to write"):
         file.append(b'{"step":0}\n', lines.perf_counter() - 1)  # a write that took a second
     for number in range(1, 4):

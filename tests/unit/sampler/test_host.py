@@ -61,7 +61,7 @@ def test_processes_that_may_not_be_looked_at_are_unknown_and_not_absent(monkeypa
     machine.read()
     figures = machine.read()
     assert not {"processes", "training_cpu", "training_memory_bytes"} & figures.keys()
-    assert {"processes", "training_cpu", "blocked"} <= set(machine.unseen)
+    assert {"processes", "training_cpu", "blocked"} <= set(machine.unavailable_columns)
     assert figures["memory_total_bytes"] > 0
 
 
@@ -102,7 +102,7 @@ def test_without_proc_of_others_the_machine_is_seen_and_the_rest_is_named(monkey
     time.sleep(0.1)  # until the kernel has counted something
     figures = machine.read()
     assert 0 <= figures["cpu"] <= 1
-    assert {"training_cpu", "busiest_cpu", "major_faults_per_s"} <= set(machine.unseen)
+    assert {"training_cpu", "busiest_cpu", "major_faults_per_s"} <= set(machine.unavailable_columns)
 
 
 def test_without_proc_at_all_each_question_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,14 +115,14 @@ def test_without_proc_at_all_each_question_fails_by_itself(monkeypatch: pytest.M
     machine.read()
     figures = machine.read()
     assert figures["memory_total_bytes"] > 0
-    assert {"cpu", "disk_busy", "network_bytes_per_s"} <= set(machine.unseen)
+    assert {"cpu", "disk_busy", "network_bytes_per_s"} <= set(machine.unavailable_columns)
 
 
 def test_nothing_is_called_missing_before_the_second_reading() -> None:
     """Rates need two readings: a command shorter than the interval has one."""
     machine = Machine(os.getpid())
     machine.read()
-    assert machine.unseen == ()
+    assert machine.unavailable_columns == ()
 
 
 def test_without_a_process_only_the_machine_is_read() -> None:
@@ -131,4 +131,4 @@ def test_without_a_process_only_the_machine_is_read() -> None:
     figures = machine.read()
     assert "processes" not in figures
     assert machine.pids == frozenset()
-    assert "training_cpu" not in machine.unseen
+    assert "training_cpu" not in machine.unavailable_columns

@@ -18,7 +18,7 @@ from tests.checkpoints import SHAPE, a_checkpoint  # noqa: E402
 
 from stepwatch.trainer import CheckpointError  # noqa: E402
 from stepwatch.trainer import keeper as module  # noqa: E402
-from stepwatch.trainer.keeper import Keeper, Saved  # noqa: E402
+from stepwatch.trainer.keeper import CheckpointWriter, Saved  # noqa: E402
 from stepwatch.trainer.resuming import load, newest  # noqa: E402
 from stepwatch.trainer.snapshot import LARGEST_COPY, SMALLEST_COPY, Copy  # noqa: E402
 
@@ -28,7 +28,7 @@ COPIED = SMALLEST_COPY // 4 + 1  # floats of a checkpoint that is neither small 
 @pytest.mark.parametrize(("background", "more"), [(True, 0), (False, 0), (True, COPIED)])
 def test_what_is_saved_is_loaded(tmp_path: Path, background: bool, more: int) -> None:
     saved: list[Saved] = []
-    keeper = Keeper(tmp_path / "out", background=background, on_written=saved.append)
+    keeper = CheckpointWriter(tmp_path / "out", background=background, on_written=saved.append)
     checkpoint = {**a_checkpoint(at=7), "more": torch.arange(more)}
     keeper.expect(checkpoint)
     assert keeper.save(checkpoint, 7) >= 0
@@ -48,7 +48,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path, background: bool, more: int) ->
 def test_a_small_checkpoint_is_written_before_a_step_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_QUICK_S", 60.0)
     saved: list[Saved] = []
-    keeper = Keeper(tmp_path, on_written=saved.append)
+    keeper = CheckpointWriter(tmp_path, on_written=saved.append)
     keeper.begin(a_checkpoint(1), 1)
     assert [(one.at, one.failed, one.was_waited_for) for one in saved] == [(1, None, True)]
     assert load(tmp_path / "ckpt.pt")["iter_num"] == 1
@@ -73,7 +73,7 @@ def test_a_disk_is_slow_until_it_was_quick_again(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(module, "replace", slow)
     saved: list[Saved] = []
-    keeper = Keeper(tmp_path, on_written=saved.append)
+    keeper = CheckpointWriter(tmp_path, on_written=saved.append)
     for at in (1, 2, 3):
         keeper.begin(a_checkpoint(at), at)
         keeper.wait()
@@ -94,7 +94,7 @@ def test_on_a_slow_disk_a_small_checkpoint_is_a_file_before_a_step_goes_on(
 
     monkeypatch.setattr(module, "replace", held_up)
     weight = torch.ones(count)
-    keeper = Keeper(tmp_path)
+    keeper = CheckpointWriter(tmp_path)
     keeper.save(a_checkpoint(1, model={"w": weight}), 1)
     weight.fill_(2)
     may_write.set()
@@ -103,7 +103,7 @@ def test_on_a_slow_disk_a_small_checkpoint_is_a_file_before_a_step_goes_on(
 
 
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
+    keeper = CheckpointWriter(tmp_path)
     keeper.save(a_checkpoint(), 1)
     keeper.close()
     weights = load(tmp_path / "ckpt.pt")["model"]
@@ -136,7 +136,7 @@ def test_weights_may_change_once_the_copy_is_settled(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Copy, "finish", held_up)
     weight = torch.ones(COPIED)
-    keeper = Keeper(tmp_path)
+    keeper = CheckpointWriter(tmp_path)
     keeper.begin(a_checkpoint(1, model={"w": weight}), 1)
     settling = Thread(target=keeper.settle)
     settling.start()
@@ -163,7 +163,7 @@ def test_a_large_checkpoint_is_written_from_where_it_lies_before_the_weights_cha
     monkeypatch.setattr(module, "replace", held_up)
     weight = torch.ones(LARGEST_COPY // 4 + 1)
     saved: list[Saved] = []
-    keeper = Keeper(tmp_path, on_written=saved.append)
+    keeper = CheckpointWriter(tmp_path, on_written=saved.append)
     checkpoint = a_checkpoint(1, model={"w": weight})
     assert keeper._snapshot.begin(checkpoint).values["model"]["w"] is weight
     keeper.begin(checkpoint, 1)
@@ -185,7 +185,7 @@ def test_only_a_writer_that_nobody_waits_for_yields_the_processor(
 ) -> None:
     yielding: list[bool] = []
     monkeypatch.setattr(module, "step_back", lambda: yielding.append(current_thread() is main_thread()))
-    keeper = Keeper(tmp_path)
+    keeper = CheckpointWriter(tmp_path)
     keeper.expect(a_checkpoint(1, model={"w": torch.ones(elements)}))
     keeper.close()
     assert yielding == ([False] if yields else [])
@@ -205,7 +205,7 @@ def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.Mon
         return failed
 
     monkeypatch.setattr(module, "replace", slow)
-    keeper = Keeper(tmp_path)
+    keeper = CheckpointWriter(tmp_path)
     keeper.save(a_checkpoint(1, model={"w": torch.ones(COPIED)}), 1)
     begun.wait()
     keeper.save(a_checkpoint(2, model={"w": torch.ones(COPIED)}), 2)
@@ -217,19 +217,19 @@ def test_a_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.Mon
 def test_leftovers_of_a_killed_write_are_removed(tmp_path: Path) -> None:
     (tmp_path / "ckpt.pt.123.tmp").write_bytes(b"half")
     (tmp_path / "other.tmp").write_bytes(b"of someone else")
-    Keeper(tmp_path).close()
+    CheckpointWriter(tmp_path).close()
     assert os.listdir(tmp_path) == ["other.tmp"]
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(CheckpointError, match="cannot be written"):
-        Keeper(tmp_path / "out")
+        CheckpointWriter(tmp_path / "out")
 
 
 def test_no_room_before_a_save_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[Saved] = []
-    keeper = Keeper(tmp_path, on_written=saved.append)
+    keeper = CheckpointWriter(tmp_path, on_written=saved.append)
     keeper.save(a_checkpoint(1), 1)
     keeper.wait()
     monkeypatch.setattr(module, "_MARGIN", 10**18)
@@ -253,7 +253,7 @@ def test_a_disk_that_fills_up_during_a_save_leaves_the_old_checkpoint(tmp_path: 
 
 def test_what_cannot_be_written_is_told_and_training_goes_on(tmp_path: Path) -> None:
     saved: list[Saved] = []
-    keeper = Keeper(tmp_path, on_written=saved.append)
+    keeper = CheckpointWriter(tmp_path, on_written=saved.append)
     keeper.save(a_checkpoint(config={"f": lambda: 0}), 1)
     keeper.save(a_checkpoint(2), 2)
     keeper.close()
@@ -270,14 +270,14 @@ def test_killed_at_random_moments_the_checkpoint_is_whole_and_recent(tmp_path: P
 
 
 def stopped_at(directory: Path, at: int, **options: Any) -> list[str]:
-    keeper = Keeper(directory, **options)
+    keeper = CheckpointWriter(directory, **options)
     keeper.begin(a_checkpoint(at), at, stopped=True)
     keeper.close()
     return sorted(os.listdir(directory))
 
 
 def kept(directory: Path, at: int) -> Path:
-    Keeper(directory, background=False).begin(a_checkpoint(at), at)
+    CheckpointWriter(directory, background=False).begin(a_checkpoint(at), at)
     return directory / "ckpt.pt"
 
 
@@ -318,12 +318,12 @@ def test_a_directory_that_takes_no_block_is_known_before_the_training(tmp_path: 
         (disk / "filling").write_bytes(bytes(2**20))
         (disk / "more").write_bytes(b"")  # an empty file can still be made
         with pytest.raises(CheckpointError, match="cannot be written"):
-            Keeper(disk)
+            CheckpointWriter(disk)
         assert sorted(os.listdir(disk)) == ["filling", "more"]
 
 
 def test_the_newest_checkpoints_stay_under_their_iterations(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path, background=False, copies=2)
+    keeper = CheckpointWriter(tmp_path, background=False, copies=2)
     for at in (5, 10, 15, 20):
         keeper.save(a_checkpoint(at), at)
     keeper.close()
@@ -338,7 +338,7 @@ def test_a_copy_that_cannot_be_kept_is_reported(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "link", full)
     monkeypatch.setattr(shutil, "copyfile", full)
     reports: list[Saved] = []
-    keeper = Keeper(tmp_path, background=False, copies=1, on_written=reports.append)
+    keeper = CheckpointWriter(tmp_path, background=False, copies=1, on_written=reports.append)
     keeper.save(a_checkpoint(5), 5)
     keeper.close()
     assert [(saved.path.name, saved.failed) for saved in reports] == [

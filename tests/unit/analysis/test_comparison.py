@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from stepwatch.sources import from_text
 BASE = Truth(max_iters=2000, step_s=0.2, noise=0.02)
 
 
+@cache
 def analysed(truth: Truth, gpu: str | None = None, name: str = "a.log") -> Analysis:
     (run,) = read(from_text(a_log(truth), name))
     return analyse(run, find_gpu(gpu) if gpu else None, "user")

@@ -97,7 +97,7 @@ WRITER = """
 import sys
 from stepwatch.fleet.store import Store
 store, names = Store(sys.argv[1]), sys.argv[2:]
-for turn in range(30):
+for turn in range(15):
     rows = [{"log": name, "source": name, "run_index": 0, "wall_s": float(turn), "mfu": float(turn)} for name in names]
     store.replace(names, {"runs": rows[: 1 + turn % len(rows)]})
 """

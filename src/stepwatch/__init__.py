@@ -68,7 +68,7 @@ __all__ = [
     "say",
 ]
 
-_ROOMS = {
+_EXPORTS = {
     "advice": ("Advice", "advise"),
     "analysis": ("Analysis", "Finding"),
     "errors": ("InputError", "NoIterations", "StepwatchError", "UnknownGpu", "UnreadableInput", "UsageError"),
@@ -86,13 +86,13 @@ _ROOMS = {
     "units": ("Interval",),
     "verbs": ("analyse", "explain", "plan", "read"),
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULE_OF = {name: room for room, names in _EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOM_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

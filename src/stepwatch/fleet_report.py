@@ -111,7 +111,7 @@ class Change(NamedTuple):
     hours: Interval
 
 
-class Held(NamedTuple):
+class ForecastAccuracy(NamedTuple):
     """How accurate the forecasts made at a tenth of a run were."""
 
     runs: int
@@ -145,7 +145,7 @@ class FleetReport:
     speeds: tuple[Speed, ...] = ()
     causes: tuple[Cause, ...] = ()
     changes: tuple[Change, ...] = ()
-    held: Held | None = None
+    held: ForecastAccuracy | None = None
     first_s: float | None = None
     last_s: float | None = None
     """When the first run started and the last one ended, seconds since 1970."""

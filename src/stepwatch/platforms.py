@@ -46,7 +46,7 @@ def claim(descriptor: int) -> bool:
     return True
 
 
-def put_in_place(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+def replace_durably(new: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Replaces `path` by `new`, durably: even after a power cut. Raises OSError."""
     if sys.platform == "win32":
         for wait_s in (0.1, 0.4, 1.6):  # a virus scanner or an indexer may hold the file for a moment
@@ -132,14 +132,14 @@ def limit_memory(most_bytes: int) -> bool:
     return False
 
 
-def step_back() -> None:
+def lower_priority() -> None:
     """Lowers the priority of this thread; does nothing on systems where only whole processes have one."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.nice(10)  # a tenth of the weight of a training thread: enough to get its work done
 
 
-def forget(descriptor: int) -> None:
+def drop_from_cache(descriptor: int) -> None:
     """Drops a file that will not be read soon from the page cache, if the system allows that."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -149,7 +149,7 @@ def forget(descriptor: int) -> None:
 _ASIDE: WeakSet[mmap] = WeakSet()
 
 
-def put_aside(parts: Iterable[bytes]) -> mmap | None:
+def spill_to_disk(parts: Iterable[bytes]) -> mmap | None:
     """Moves these bytes into an unnamed file that is mapped into memory.
 
     None if the system cannot release pages that were read, or has no room for the file.

@@ -17,7 +17,7 @@ from stepwatch.analysis.statistics import median, pieces
 from stepwatch.analysis.throughput import SMALLEST_CHANGE
 from stepwatch.bounds import YEAR_S
 from stepwatch.messages import Message
-from stepwatch.run import Fault, Timing, numbers_of
+from stepwatch.run import Fault, Timing, iterations_of
 from stepwatch.settings import Origin
 from stepwatch.units import DAY_S, HOUR_S, Interval
 
@@ -198,7 +198,7 @@ def crashed(evidence: Evidence) -> Verdict | None:
 def diverged(evidence: Evidence) -> Verdict | None:
     text = evidence.sentence("loss_nan")
     row = int(np.flatnonzero(evidence.analysis.run.iterations.number == text.params["at"])[0])
-    saved = numbers_of(evidence.analysis.run.checkpoints)
+    saved = iterations_of(evidence.analysis.run.checkpoints)
     saved = saved[saved < text.params["at"]]
     remedy = Message("Start again with a lower learning rate or gradient clipping.")
     if len(saved):
@@ -221,7 +221,7 @@ def stopped(evidence: Evidence) -> Verdict | None:
         planned = bool(numbers[-1] + max(apart, 2) <= end)
     if fault is None and not planned:
         return None
-    saves = numbers_of(a.run.checkpoints)
+    saves = iterations_of(a.run.checkpoints)
     saved = int(saves[-1]) if len(saves) else None
     facts: dict[str, Any] = {"last": last, "end": end, "saved": saved}
     silent_s = _silent_s(evidence)

@@ -33,7 +33,7 @@ from stepwatch.readers.refusals import no_times
 from stepwatch.run import Ints, Run
 from stepwatch.sources import unreadable
 from stepwatch.sources.directories import log_in
-from stepwatch.sources.follow import Growing, GrowingFile, GrowingPipe
+from stepwatch.sources.follow import FollowedLog, GrowingFile, GrowingPipe
 from stepwatch.units import HOUR_S, Interval
 from stepwatch.verdict import ENDED, Status, Verdict, judge
 
@@ -43,7 +43,7 @@ MOST_EVENTS = 50
 RESTART_S = 600.0  # torchrun's join_timeout: no restart comes later than that
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing: any share of any arithmetic progression, evenly
 
-STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, ANEW, DONE, CRASHED, DIVERGED, STOPPED, CAUSE = (
+STALL, SILENCE, LINES_AGAIN, SLOWDOWN, RECOVERED, RESTART, TRUNCATED, DONE, CRASHED, DIVERGED, STOPPED, CAUSE = (
     "stall", "silence", "lines_again", "slowdown", "recovered", "restart", "anew", "done", "crashed", "diverged",
     "stopped", "cause",
 )  # fmt: skip
@@ -56,7 +56,7 @@ def steady_clock() -> Callable[[], float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Occurrence:
+class WatchEvent:
     """Something that happened during the watch."""
 
     kind: str
@@ -74,7 +74,7 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class UpcomingEvent:
     """A coming evaluation or checkpoint."""
 
     at: int
@@ -97,8 +97,8 @@ class Look:
     ratio: float | None = None
     """Time of the latest iterations relative to a normal one."""
     slow: bool = False
-    evaluation: Ahead | None = None
-    checkpoint: Ahead | None = None
+    evaluation: UpcomingEvent | None = None
+    checkpoint: UpcomingEvent | None = None
     slow_row: int | None = None
     """The last row of the analysis that is not a plain step."""
     silence_s: float = 0.0
@@ -110,7 +110,7 @@ class Look:
     """Nothing was ever read."""
     over: bool = False
     """No more lines are expected in this log."""
-    events: tuple[Occurrence, ...] = ()
+    events: tuple[WatchEvent, ...] = ()
 
     @property
     def grave(self) -> Verdict | None:
@@ -143,7 +143,7 @@ class _State:
     done: bool = False
 
 
-def open_log(name: str, *, tee: Callable[[bytes], None] | None = None, once: bool = False) -> Growing:
+def open_log(name: str, *, tee: Callable[[bytes], None] | None = None, once: bool = False) -> FollowedLog:
     """Opens a pipe, whose bytes also go to `tee`, or a file, which may not exist yet unless `once` is set."""
     if name == "-":
         if sys.stdin is None or sys.stdin.isatty():
@@ -169,8 +169,8 @@ class Live:
         self, name: str, explain: Callable[[Run], Analysis], *, stopwatch: Callable[[], float] = time.thread_time
     ) -> None:
         self.name = name
-        self.events: list[Occurrence] = []
-        self._news: list[Occurrence] = []
+        self.events: list[WatchEvent] = []
+        self._news: list[WatchEvent] = []
         self._explain, self._stopwatch = explain, stopwatch
         self._reader = LiveReader(name)
         self._analysis: Analysis | None = None
@@ -202,7 +202,7 @@ class Live:
         self._line_at = at_s
         if self._late:
             self._late = False
-            self._report(Occurrence(LINES_AGAIN, at_s, Message("The log is growing again.")))
+            self._report(WatchEvent(LINES_AGAIN, at_s, Message("The log is growing again.")))
 
     def end(self) -> None:
         """Notes that the pipe is closed: no more lines will come."""
@@ -213,9 +213,9 @@ class Live:
         self._analyse_now(now_s)
         self._watching = self._history = True
 
-    def tell_anew(self, now_s: float) -> None:
+    def report_truncation(self, now_s: float) -> None:
         text = Message("The log was truncated or replaced; reading continues at its new beginning.")
-        self._report(Occurrence(ANEW, now_s, text))
+        self._report(WatchEvent(TRUNCATED, now_s, text))
 
     # --- what is seen ---------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Live:
         )
         if expected and not gone and not self._late and silence > max(3 * due, due + 10):
             self._late = True
-            self._report(Occurrence(SILENCE, now_s, silent, last, silence, silence / due))
+            self._report(WatchEvent(SILENCE, now_s, silent, last, silence, silence / due))
         if self._late and (verdict is None or verdict.status not in ENDED):
             verdict = Verdict(status=Status.STOPPED, text=silent)
         waited = min(max(now_s - self._analysed_line_at, 0.0), due)
@@ -294,7 +294,7 @@ class Live:
             events=tuple(self.events),
         )
 
-    def news(self) -> list[Occurrence]:
+    def news(self) -> list[WatchEvent]:
         """Returns the events since the last call."""
         news, self._news = self._news, []
         return news
@@ -335,7 +335,7 @@ class Live:
                         past = self._explained(self._reader.past[-1])
                         self._announce(past, judge(past), now_s)
                 if not self._restarted:
-                    self._report(Occurrence(RESTART, now_s, Message("A new run begins.")))
+                    self._report(WatchEvent(RESTART, now_s, Message("A new run begins.")))
             self._said, self._restarted = None, False
         self._runs = self._reader.ended
         try:
@@ -363,19 +363,19 @@ class Live:
         said, last = self._said, a.forecast.last_iteration if len(a.run.iterations) else None
         self._said = verdict if verdict.status in ENDED else None
         if self._said is not None and (said is None or said.status is not verdict.status):
-            self._report(Occurrence(verdict.status.value, now_s, verdict.text, last, line=verdict.line))
+            self._report(WatchEvent(verdict.status.value, now_s, verdict.text, last, line=verdict.line))
         elif self._said is not None and said is not None and said.text.key != verdict.text.key:
-            self._report(Occurrence(CAUSE, now_s, verdict.text, last, line=verdict.line))
+            self._report(WatchEvent(CAUSE, now_s, verdict.text, last, line=verdict.line))
         elif said is not None and restarted:
             self._restarted = True
-            self._report(Occurrence(RESTART, now_s, verdict.text))
+            self._report(WatchEvent(RESTART, now_s, verdict.text))
         elif said is not None and self._said is None:
             text = Message("The run continues at iteration {at:n}.", {"at": last})
             if said.status is Status.DIVERGED:
                 text = Message("The loss is a number again at iteration {at:n}.", {"at": last})
-            self._report(Occurrence(RECOVERED, now_s, text, last))
+            self._report(WatchEvent(RECOVERED, now_s, text, last))
 
-    def _report(self, event: Occurrence) -> None:
+    def _report(self, event: WatchEvent) -> None:
         self.events = [*self.events, event][-MOST_EVENTS:]
         self._news = [*self._news, event][-MOST_EVENTS:]
 
@@ -397,7 +397,7 @@ class Live:
                     number, time_s = int(a.run.iterations.number[row]), float(a.run.iterations.time_s[row])
                     ratio = time_s / float(a.phases.baseline.time_s[row])
                     message = stall_message(a.run, [number], ratio, lost)
-                    self._report(Occurrence(STALL, now_s, message, number, time_s, ratio))
+                    self._report(WatchEvent(STALL, now_s, message, number, time_s, ratio))
             if slow != state.slow:
                 facts = {"at": last, "now": recent, "ratio": recent / normal}
                 text = Message("Back to normal at iteration {at:n}: {now:time} per iteration.", facts)
@@ -406,10 +406,10 @@ class Live:
                         "Slower at iteration {at:n}: {now:time} per iteration, {ratio:x} times normal.", facts
                     )
                 kind = SLOWDOWN if slow else RECOVERED
-                self._report(Occurrence(kind, now_s, text, last, recent, recent / normal))
+                self._report(WatchEvent(kind, now_s, text, last, recent, recent / normal))
             if a.forecast.done and not state.done:
                 text = Message("The run reached its last iteration, {end:n}.", {"end": a.forecast.max_iters})
-                self._report(Occurrence(DONE, now_s, text, last))
+                self._report(WatchEvent(DONE, now_s, text, last))
         state.last_noticed, state.slow, state.done = last, slow, a.forecast.done
 
 
@@ -479,7 +479,7 @@ def _recent_step_s(a: Analysis) -> float | None:
     return median(a.run.iterations.time_s[rows]) * a.costs.device_ratio if len(rows) else None
 
 
-def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead | None]:
+def _next_evaluation(a: Analysis, waited_s: float) -> tuple[UpcomingEvent | None, UpcomingEvent | None]:
     """The next evaluation and the checkpoint after it, if any; uncertain if only better losses are saved."""
     interval, last, forecast = a.phases.eval_interval, int(a.run.iterations.number[-1]), a.forecast
     if not interval or not a.costs.step_measured or (forecast.max_iters is not None and not forecast.evals_ahead):
@@ -488,9 +488,9 @@ def _next_evaluation(a: Analysis, waited_s: float) -> tuple[Ahead | None, Ahead 
     at = begun - begun % interval + interval
     if forecast.max_iters is not None and at > forecast.max_iters:
         return None, None
-    evaluation = Ahead(at, max((at - last - 1) * a.costs.step_s.mid - waited_s, 0.0))
+    evaluation = UpcomingEvent(at, max((at - last - 1) * a.costs.step_s.mid - waited_s, 0.0))
     saves = forecast.saves_ahead > 0 if forecast.evals_ahead else bool(a.run.checkpoints)
     if not saves or a.costs.eval_s is None:
         return evaluation, None
     always = a.run.settings.flag("always_save_checkpoint") is True
-    return evaluation, Ahead(at, evaluation.in_s + a.costs.eval_s.mid, certain=always)
+    return evaluation, UpcomingEvent(at, evaluation.in_s + a.costs.eval_s.mid, certain=always)

@@ -14,7 +14,7 @@ from benchmarks import adapter
 from tests.corpus.places import all_logs, runs_of
 
 from stepwatch.advice import advice_on_log
-from stepwatch.answers.from_logs import Known
+from stepwatch.answers.from_logs import UserContext
 from stepwatch.errors import StepwatchError
 from stepwatch.i18n import say
 from stepwatch.verdict import Status, Verdict, judge
@@ -65,7 +65,7 @@ def verdicts(path: Path) -> list[Verdict]:
     """Without a clock: when the copies of the corpus were written says nothing of the runs."""
     found = []
     for run in runs_of(path):
-        analysis = Known().analyse(run)
+        analysis = UserContext().analyse(run)
         if len(run.iterations):
             assert analysis.costs.step_s is None or analysis.costs.step_s.mid > 0
             assert analysis.goodput.wall_s > 0

@@ -24,7 +24,7 @@ import pytest
 from tests.builders import Truth, a_log
 from tests.commands import stepwatch
 
-from stepwatch.answers.from_logs import Known
+from stepwatch.answers.from_logs import UserContext
 from stepwatch.cli.watch import Display, Watching, _Alerts
 from stepwatch.web.looking import look_at
 from stepwatch.web.wire import Asked, LogUpdate
@@ -204,7 +204,7 @@ def test_a_clock_that_is_set_is_neither_silence_nor_a_stop(tmp_path: Path, monke
     log, out, set_clock = tmp_path / "train.log", io.StringIO(), SetClock(time.time)
     monkeypatch.setattr("time.time", set_clock)
     display = Display(out, "en")
-    watching = Watching(str(log), Known(), display, _Alerts({}, str(log), display), interval_s=0.001)
+    watching = Watching(str(log), UserContext(), display, _Alerts({}, str(log), display), interval_s=0.001)
     poll, lines = watching._source.poll, iter(LINES[:300])
 
     def next_line(wait_s: float) -> Any:

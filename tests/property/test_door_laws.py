@@ -25,7 +25,7 @@ from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.bill import Tariff, find_bill
 from stepwatch.analysis.comparison import compare
 from stepwatch.analysis.findings import held_up_by
-from stepwatch.answers.from_logs import Known
+from stepwatch.answers.from_logs import UserContext
 from stepwatch.answers.from_plans import EstimateRequest, estimate
 from stepwatch.errors import StepwatchError, UsageError
 from stepwatch.gpus import gpus
@@ -240,7 +240,7 @@ def test_a_look_at_any_run_is_shown_on_any_screen(
         f"iter {number}: loss 2.0, time {1e3 * time_s:.6f}ms, mfu 9.00%\n"
         for number, time_s in zip(run.iterations.number.tolist(), run.iterations.time_s.tolist(), strict=True)
     )
-    live = Live("a.log", Known().analyse, stopwatch=lambda: 0.0)
+    live = Live("a.log", UserContext().analyse, stopwatch=lambda: 0.0)
     live.feed(lines.encode(), START_S)
     look = live.look(START_S + late_s, thoroughly=True)
     check(look)

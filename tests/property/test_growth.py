@@ -28,7 +28,7 @@ from tools.formats_page import example_of
 from stepwatch import sources
 from stepwatch.analysis import analyse, statistics
 from stepwatch.answers import pasted
-from stepwatch.answers.from_logs import ExplainRequest, Known, explain
+from stepwatch.answers.from_logs import ExplainRequest, UserContext, explain
 from stepwatch.errors import StepwatchError
 from stepwatch.presenters import run_json, text_of
 from stepwatch.readers import following, formats, read, records
@@ -66,7 +66,7 @@ def answered(text: str) -> None:
 
 
 def watched(text: str) -> None:
-    live = Live("a.log", Known().analyse, stopwatch=lambda: 0.0)
+    live = Live("a.log", UserContext().analyse, stopwatch=lambda: 0.0)
     live.feed(normalise(text.encode()), 0.0)
     live.begin_watching(0.0)
     live.look(1.0, thoroughly=True)

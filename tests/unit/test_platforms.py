@@ -33,7 +33,7 @@ def test_a_file_is_claimed_by_one_and_free_when_that_one_is_gone(tmp_path: Path)
 def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
     (tmp_path / "new").write_text("new")
     (tmp_path / "old").write_text("old")
-    platforms.put_in_place(tmp_path / "new", tmp_path / "old")
+    platforms.replace_durably(tmp_path / "new", tmp_path / "old")
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert (tmp_path / "old").read_text() == "new"
 
@@ -62,7 +62,7 @@ def test_what_is_put_aside_is_in_memory_only_while_it_is_read() -> None:
         return int(psutil.Process().memory_info().shared)
 
     parts = [bytes([number]) * 1_000_000 for number in range(16)]
-    aside = platforms.put_aside(iter(parts))
+    aside = platforms.spill_to_disk(iter(parts))
     assert aside is not None
     platforms.release_pages()
     before = in_memory()
@@ -78,7 +78,7 @@ def test_where_there_is_no_room_nothing_is_put_aside(monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    assert platforms.put_aside([b"a"]) is None
+    assert platforms.spill_to_disk([b"a"]) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")

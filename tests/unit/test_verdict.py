@@ -16,7 +16,7 @@ from tests.recorded import Planted, Record
 from stepwatch import verdict as module
 from stepwatch.advice import advice_on_log
 from stepwatch.analysis import analyse
-from stepwatch.answers.from_logs import Known
+from stepwatch.answers.from_logs import UserContext
 from stepwatch.errors import NoIterations
 from stepwatch.i18n import say
 from stepwatch.readers import read
@@ -36,7 +36,7 @@ def verdicts(
     runs = [replace(run, written_s=written_s) for run in read(from_text(text))]
     found = []
     for place, run in enumerate(runs, start=1):
-        analysis = Known(gpu=gpu).analyse(run)
+        analysis = UserContext(gpu=gpu).analyse(run)
         found.append(judge(analysis, advice_on_log(analysis), now_s=now_s, followed=place < len(runs)))
     return found
 
@@ -439,7 +439,7 @@ iter 1500: loss 5.7, time 5800.00ms, mfu 9.02%
 
 def of_excerpt(begin: int, end: int, *settings: str) -> Verdict:
     (run,) = read(from_text("".join(CUT.splitlines(keepends=True)[begin:end])))
-    return judge(Known(settings=settings).analyse(run))
+    return judge(UserContext(settings=settings).analyse(run))
 
 
 def test_lines_around_one_evaluation_do_not_show_how_often_there_is_one() -> None:
@@ -517,7 +517,7 @@ def test_a_run_that_has_begun_is_not_judged_by_one_evaluation_more_than_interval
     truth = Truth(step_s=0.1, eval_interval=500, eval_s=4.0, compile_s=1.0, saves=Saves.NEVER, max_iters=5000)
     begun = a_log(truth).partition("iter 520:")[0]
     (run,) = read(from_text(begun))
-    assert Known().analyse(run).goodput.parts_s["eval"] > 0.12 * Known().analyse(run).goodput.wall_s
+    assert UserContext().analyse(run).goodput.parts_s["eval"] > 0.12 * UserContext().analyse(run).goodput.wall_s
     assert verdicts(begun)[0].status is Status.HEALTHY
 
 

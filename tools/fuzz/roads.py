@@ -20,7 +20,7 @@ import numpy as np
 from stepwatch import bounds
 from stepwatch.analysis import Analysis
 from stepwatch.answers import is_log, pasted
-from stepwatch.answers.from_logs import ExplainRequest, Known, compare, explain, explain_runs
+from stepwatch.answers.from_logs import ExplainRequest, UserContext, compare, explain, explain_runs
 from stepwatch.answers.from_plans import AdviseRequest, EstimateRequest, advise, estimate
 from stepwatch.errors import StepwatchError
 from stepwatch.gpus import gpus
@@ -225,7 +225,7 @@ def _own_settings() -> Iterator[None]:
 
 def _watched(case: Case) -> Any:
     """Feeds the log piece by piece, with a look now and then, as `stepwatch watch` does."""
-    random, lines, known = Random(case.seed), LineSplitter(), Known()
+    random, lines, known = Random(case.seed), LineSplitter(), UserContext()
     live = Live("a.log", known.analyse, stopwatch=lambda: 0.0)
     now, place = 1_700_000_000.0, 0
     sizes = (50, 400, 3000, 100_000)

@@ -261,7 +261,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
 
     from stepwatch.analysis.costs import MEASURED
     from stepwatch.analysis.goodput import START
-    from stepwatch.run import numbers_of
+    from stepwatch.run import iterations_of
 
     known = a.costs.step_known and a.costs.step_s.mid > 0 and math.isfinite(a.goodput.wall_s)
     if not known or not len(a.run.iterations):
@@ -269,7 +269,7 @@ def case_of_log(a: Analysis, *, cards: int | None = None, windows: bool = False)
     settings, gpu, parts_s = a.run.settings, a.throughput.gpu, a.goodput.parts_s
     interval = a.phases.eval_interval
     if not interval and len(a.run.evaluations) > 2:
-        gaps = np.diff(numbers_of(a.run.evaluations))
+        gaps = np.diff(iterations_of(a.run.evaluations))
         interval = int(np.median(gaps)) if len(gaps) > 1 else None
     if interval and "eval_interval" not in settings:
         settings = settings.overridden_by(Settings.of(Origin.INFERRED, {"eval_interval": interval}))

@@ -11,7 +11,7 @@ from stepwatch.analysis import findings
 from stepwatch.analysis.costs import Costs, find_costs
 from stepwatch.analysis.findings import Finding
 from stepwatch.analysis.forecast import Forecast, find_forecast
-from stepwatch.analysis.goodput import DATA, Goodput, Split, find_goodput, split_rows, with_outside
+from stepwatch.analysis.goodput import DATA, Goodput, Split, find_goodput, split_rows, with_unprinted_events
 from stepwatch.analysis.phases import Phase, Phases, find_phases
 from stepwatch.analysis.statistics import chosen, nine_in_ten
 from stepwatch.analysis.throughput import (
@@ -125,7 +125,7 @@ def analyse(
     if not len(run.iterations):
         from stepwatch.analysis import begun
 
-        return begun.before_the_first(run, expected, gpu, gpu_origin)
+        return begun.analyse_without_iterations(run, expected, gpu, gpu_origin)
     release_pages()
     phases = find_phases(run)
     regimes = find_regimes(run, phases)
@@ -133,7 +133,7 @@ def analyse(
     if len(run.iterations) == 1 and phases.first is not None:
         costs = with_expected_step(run, phases, costs, expected, gpu)
     if not run.holds >= {"eval", "checkpoint"}:
-        costs = with_outside(run, phases, costs)
+        costs = with_unprinted_events(run, phases, costs)
     rules: list[findings.Rule] = []
     goodput_of, side_by_side = find_goodput, None
     if run.inside is None and run.compile_s is None and run.span is None and not run.parts:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from stepwatch.gpus import Gpu
 
 
-def before_the_first(run: Run, expected: Estimate | None, gpu: Gpu | None, gpu_origin: str | None) -> Analysis:
+def analyse_without_iterations(
+    run: Run, expected: Estimate | None, gpu: Gpu | None, gpu_origin: str | None
+) -> Analysis:
     """Analyses such a run. Raises NoIterations if there is neither an expectation nor an error that ended it."""
     end, nothing, none = run.settings.count("max_iters"), np.zeros(0), Interval.exactly(0.0)
     findings: tuple[Finding, ...] = ()

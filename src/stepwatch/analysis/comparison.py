@@ -24,7 +24,7 @@ SCHEMA = "stepwatch.comparison/1"
 # Two equal runs on the same machine are not equally fast: other neighbours, another temperature.
 BETWEEN_RUNS = 0.005
 _UNKNOWN = math.log(1e9)  # a ratio with a larger uncertainty counts as unknown
-Verdict = Literal["faster", "slower", "same", "not_comparable"]
+Outcome = Literal["faster", "slower", "same", "not_comparable"]
 SIDES = ("A", "B")
 PARTS = ("step", "data", "eval", "checkpoint", "compile")
 _PERCENT = re.compile(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
@@ -64,7 +64,7 @@ class Comparison:
     """Whether iterations of different size were made comparable by their tokens."""
     parts: tuple[ComparedCost, ...]
     changed: tuple[Changed, ...]
-    verdict: Verdict = "not_comparable"
+    verdict: Outcome = "not_comparable"
     doubts: tuple[Message, ...] = ()
     """Why the runs are not comparable: the ratio means nothing then."""
     reasons: tuple[Message, ...] = ()
@@ -130,7 +130,7 @@ def compare(
         limit=limit,
     )
     doubts = tuple(_doubts(found))
-    verdict: Verdict = "same"
+    verdict: Outcome = "same"
     if doubts:
         verdict = "not_comparable"
     elif _printed(found.ratio.low) > 1:

@@ -29,7 +29,7 @@ from stepwatch.analysis.statistics import (
     total,
     variance,
 )
-from stepwatch.estimator.ceilings import Belief, checkpoint_prior, evaluation_prior
+from stepwatch.estimator.ceilings import LogNormalPrior, checkpoint_prior, evaluation_prior
 from stepwatch.run import Floats, Run, rows_from
 from stepwatch.settings import NANOGPT_DEFAULTS, Origin
 from stepwatch.units import Z90, Interval
@@ -137,9 +137,9 @@ def find_costs(run: Run, phases: Phases, regimes: Regimes) -> Costs:
         evaluation, compilation = _start(run, phases, step.seconds.mid, excess, evaluation, inside, noise)
     # Events on iterations that were not logged: the model's figure, if it has one.
     if evaluation is None and (phases.unlogged_evals.total or phases.trailing):
-        evaluation = _believed(_prior(run, step.seconds.mid)[0], 0.0)
+        evaluation = _from_prior(_prior(run, step.seconds.mid)[0], 0.0)
     if checkpoint is None and run.checkpoints:
-        checkpoint = _believed(belief, evaluation.seconds.high if evaluation is not None else 0.0)
+        checkpoint = _from_prior(belief, evaluation.seconds.high if evaluation is not None else 0.0)
     found = {"step_s": step, "eval_s": evaluation, "checkpoint_s": checkpoint, "compile_s": compilation}
     known = {name: cost for name, cost in found.items() if cost is not None}
     seconds: dict[str, Any] = {name: cost.seconds for name, cost in known.items()}
@@ -274,7 +274,7 @@ def _noise(phases: Phases, alone: Floats, saving: Floats) -> tuple[float, float,
     return math.sqrt(weight / degrees), degrees, step_s
 
 
-def _prior(run: Run, step_s: float) -> tuple[Belief | None, float]:
+def _prior(run: Run, step_s: float) -> tuple[LogNormalPrior | None, float]:
     """The belief about an evaluation, and its seconds if nothing is known: nanoGPT's batches, no accumulation."""
     settings = run.settings
     accumulation, batches = settings.number("gradient_accumulation_steps"), settings.count("eval_iters")
@@ -297,14 +297,14 @@ def _typical(values: Floats, relative: float, degrees: float, step_s: float) -> 
     return _Cost(Interval.around(mid, t_quantile(degrees) * error), MEASURED, error, degrees)
 
 
-def _believed(belief: Belief | None, most_s: float) -> _Cost:
+def _from_prior(belief: LogNormalPrior | None, most_s: float) -> _Cost:
     """A cost that no row shows: from a belief, or anything up to `most_s`."""
     if belief is None:
         return _Cost(Interval(0.0, 0.0, most_s), NOT_SEPARABLE)
     return _Cost(Interval(*(belief.median_s * math.exp(z * belief.spread) for z in (-Z90, 0.0, Z90))), MODELLED)
 
 
-def _with_and_without(alone: _Cost, saving: _Cost, belief: Belief | None) -> _Cost:
+def _with_and_without(alone: _Cost, saving: _Cost, belief: LogNormalPrior | None) -> _Cost:
     """The checkpoint: what evaluations with a save take beyond those without, if noisy combined with a belief."""
     difference, error = saving.seconds.mid - alone.seconds.mid, math.hypot(saving.error, alone.error)
     half = t_quantile(min(saving.degrees, alone.degrees)) * error
@@ -320,7 +320,7 @@ def _with_and_without(alone: _Cost, saving: _Cost, belief: Belief | None) -> _Co
     return _Cost(_quantiles(grid, student + _log_density(belief, grid)), COMBINED)
 
 
-def _log_density(belief: Belief, seconds: Floats) -> Floats:
+def _log_density(belief: LogNormalPrior, seconds: Floats) -> Floats:
     return np.asarray(-0.5 * (np.log(seconds / belief.median_s) / belief.spread) ** 2 - np.log(seconds))
 
 
@@ -332,7 +332,7 @@ def _quantiles(grid: Floats, log_weight: Floats) -> Interval:
 
 
 def _divided(
-    pair: _Cost, evaluation: Belief | None, checkpoint: Belief | None, longest_s: float | None
+    pair: _Cost, evaluation: LogNormalPrior | None, checkpoint: LogNormalPrior | None, longest_s: float | None
 ) -> tuple[_Cost, _Cost]:
     """Splits the sum if every evaluation saves: by beliefs, and by how long an evaluation is at most."""
     total, slack = pair.seconds.mid, t_quantile(pair.degrees) * pair.error

@@ -23,8 +23,8 @@ from stepwatch.run import (
     Ints,
     Run,
     Timing,
+    iterations_of,
     most_telling,
-    numbers_of,
     rows_from,
 )
 from stepwatch.units import TERA
@@ -125,7 +125,7 @@ def first_iteration(a: Analysis) -> Iterator[Finding]:
     yield Finding("first_iteration", INFO, text._replace(params=facts))
 
 
-def _some(numbers: Ints) -> list[int]:
+def _first_five_and_last(numbers: Ints) -> list[int]:
     """The numbers that a sentence lists one by one, and the last."""
     return [*numbers[:5].tolist(), *numbers[5:][-1:].tolist()]
 
@@ -136,7 +136,7 @@ def evaluation_spikes(a: Analysis) -> Iterator[Finding]:
         return
     times, count = a.run.iterations.time_s[rows], int(rows.sum())
     facts = {
-        "at": _some(a.run.iterations.number[rows]),
+        "at": _first_five_and_last(a.run.iterations.number[rows]),
         "time": median(times),
         "cost": a.costs.pair_s or a.costs.eval_s,
         "ratio": median(times / a.phases.baseline.time_s[rows]),
@@ -224,7 +224,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
     asleep = (excess > SLEEP_S) & (ratio > SLEEP_RATIO)
     if asleep.any():
         count = int(asleep.sum())
-        facts = {"at": _some(numbers[asleep]), "lost": float(excess[asleep].sum()), "count": count}
+        facts = {"at": _first_five_and_last(numbers[asleep]), "lost": float(excess[asleep].sum()), "count": count}
         message = Message(
             "The machine stood still for {lost:time} in iteration {at:ints}, as if asleep. This affects neither the normal speed nor the forecast.",
             facts,
@@ -250,7 +250,7 @@ def stalls(a: Analysis) -> Iterator[Finding]:
                 "Every {period:n} iterations one is slow: {count:n} times from iteration {first:n} on, {each:time} more each time and {lost:time} in all. The log does not say why; a checkpoint, an evaluation, the end of an epoch or the next file of data comes back like this.",
                 facts,
             )
-            places = np.concatenate([numbers_of(events) for events in (a.run.evaluations, a.run.checkpoints)])
+            places = np.concatenate([iterations_of(events) for events in (a.run.evaluations, a.run.checkpoints)])
             fitting = np.count_nonzero((places - period.first) % period.every == 0)
             # If a single line fits, the log has only some of them: the others were filtered out.
             if shows_events(a.run) and fitting != 1:
@@ -449,7 +449,7 @@ def printed_mfu(a: Analysis) -> Iterator[Finding]:
         count = int(rows.sum())
         message = Message(
             "The MFU of -100 % at iteration {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
-            {"at": _some(a.run.iterations.number[rows]), "count": count},
+            {"at": _first_five_and_last(a.run.iterations.number[rows]), "count": count},
             "The MFU of -100 % at iterations {at:ints} is not a measurement: nanoGPT prints it until it has completed five iterations.",
             count,
         )

@@ -14,7 +14,7 @@ from stepwatch.analysis.phases import Phase, Phases, usual_gap
 from stepwatch.analysis.statistics import MEDIAN_ERROR, block_medians, chosen, median, series, spread
 from stepwatch.analysis.throughput import Regimes, combined
 from stepwatch.estimator.simulate import Loop, Prices, simulate
-from stepwatch.run import SLEEP_S, Floats, Run, numbers_of
+from stepwatch.run import SLEEP_S, Floats, Run, iterations_of
 from stepwatch.settings import Origin
 from stepwatch.units import Z90, Interval
 
@@ -234,7 +234,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         or bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
         or not phases.eval_interval_inferred
     )
-    alone = numbers_of(run.evaluations)
+    alone = iterations_of(run.evaluations)
     first = int(run.iterations.number[0])
     if len(alone) == 1 and phases.eval_interval_inferred and alone[0] > last - first + int(phases.covers[0]):
         interval = None  # the log begins in mid-run: its only evaluation is not the first
@@ -251,7 +251,7 @@ def _span(run: Run, phases: Phases, costs: Costs, step: Interval, end: int) -> t
         return left, 0, 0.0
     evals = max(end // interval - last // interval, 0)
     prices = _prices_ahead(costs, step)
-    saves = numbers_of(run.checkpoints)
+    saves = iterations_of(run.checkpoints)
     saves = saves[saves > 0]
     with_evaluations = "checkpoint" in run.holds and run.traits.saves_with_evaluations
     if len(saves) > 1 and not with_evaluations:  # they have a separate interval
@@ -283,8 +283,8 @@ def _share_that_saves(run: Run, phases: Phases) -> Interval:
     """The share of coming evaluations that will save: as seen so far, falling as it has fallen."""
     always = run.settings.flag("always_save_checkpoint")
     if run.evaluations:  # after the first iteration; if one ends the log, its save may still come
-        at = numbers_of(run.evaluations)
-        saved = np.isin(at, numbers_of(run.checkpoints))
+        at = iterations_of(run.evaluations)
+        saved = np.isin(at, iterations_of(run.checkpoints))
         saved = saved[(at > 0) & (saved | (at != phases.trailing))]
     else:
         rows = phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT)

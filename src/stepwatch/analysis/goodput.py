@@ -21,7 +21,7 @@ from stepwatch.units import Interval
 _Events = Sequence[Evaluation] | Sequence[Checkpoint]
 
 
-def with_outside(run: Run, phases: Phases, costs: Costs) -> Costs:
+def with_unprinted_events(run: Run, phases: Phases, costs: Costs) -> Costs:
     """Adds the costs of events that no printed time includes; unknown if nothing shows them."""
     events: dict[str, _Events] = {
         kind: found
@@ -87,7 +87,7 @@ def _each(excess: Floats, counts: Ints, where: np.ndarray) -> list[float]:
     return values
 
 
-def _outside_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) -> dict[str, float]:
+def _unprinted_s(run: Run, phases: Phases, costs: Costs, end: int, number: int) -> dict[str, float]:
     """Seconds that these events took, by part: before line `end`, or after it for iterations up to `number`.
 
     The last evaluation follows its step; what follows a printed total is not part of the run.
@@ -213,12 +213,12 @@ def find_goodput(run: Run, phases: Phases, costs: Costs, split: Split) -> Goodpu
     first_line, last_line = run.iterations.line[[0, -1]].tolist()
     # The total of a trainer that prints one ends with the last step, and so does the clock of the rows.
     last = -1 if clock is not None and run.reported_s is not None else int(run.iterations.number[-1])
-    outside = {} if run.holds >= {"eval", "checkpoint"} else _outside_s(run, phases, costs, last_line, last)
+    outside = {} if run.holds >= {"eval", "checkpoint"} else _unprinted_s(run, phases, costs, last_line, last)
     parts, iterations, unlogged = _sums(run, phases, costs, split)
     parts |= {part: parts[part] + seconds for part, seconds in outside.items()}
     wall = sum(parts.values())
     if clock is not None and outside:  # the clock does not show what is before the first row and after the last
-        before, up_to = (sum(_outside_s(run, phases, costs, line, -1).values()) for line in (first_line, last_line))
+        before, up_to = (sum(_unprinted_s(run, phases, costs, line, -1).values()) for line in (first_line, last_line))
         clock += before + (sum(outside.values()) - up_to)
     elif (
         clock is None and run.reported_s is not None and run.reported_s > wall

@@ -531,7 +531,7 @@ _RULES: tuple[Callable[[_View], Iterator[Finding]], ...] = (
 
 # --- one slow iteration -----------------------------------------------------------------------------------------
 
-_MEANWHILE: tuple[tuple[str, float, Message], ...] = (  # figure, by how much it must exceed its normal level, sentence
+_STALL_CAUSES: tuple[tuple[str, float, Message], ...] = (  # figure, by how much it must exceed its normal level, sentence
     ("stopped", 0.3, Message("Iteration {at:n} took {time:time}: the training was stopped by a signal meanwhile.")),
     ("swap_bytes_per_s", SWAPPING_BYTES_PER_S, Message("Iteration {at:n} took {time:time}: meanwhile {level:size} a second moved between memory and disk ({normal:size} in normal steps).")),
     ("disk_busy", 0.5, Message("Iteration {at:n} took {time:time}: meanwhile the disk was busy {level:pct} of the time ({normal:pct} in normal steps).")),
@@ -562,7 +562,7 @@ def slow_rows(a: Analysis) -> Iterator[Finding]:
         if not inside.any():
             continue
         facts: dict[str, Any] = {"at": int(a.run.iterations.number[row]), "time": float(lost_s[row])}
-        for name, beyond, text in _MEANWHILE:
+        for name, beyond, text in _STALL_CAUSES:
             level, normal = (_mean(columns[name][part]) if name in columns else None for part in (inside, use.steps))
             if level is not None and normal is not None and level > normal + beyond:
                 yield Finding(

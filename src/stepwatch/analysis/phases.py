@@ -22,7 +22,7 @@ from stepwatch.run import (
     Run,
     Timing,
     column_of,
-    numbers_of,
+    iterations_of,
     rows_from,
     usual_distance,
 )
@@ -188,7 +188,7 @@ def find_phases(run: Run) -> Phases:
         phases.certainty[:] = _SEEN
     found = bool(phases.of(Phase.EVAL, Phase.EVAL_CHECKPOINT).any())
     unlogged, trailing = _unlogged(run, interval, apart, found or not inferred)
-    saves = unlogged.among(numbers_of(run.checkpoints)) if unlogged.total else _NONE
+    saves = unlogged.among(iterations_of(run.checkpoints)) if unlogged.total else _NONE
     evaluations, checkpoints = len(run.evaluations), len(run.checkpoints)
     others = run.timing in AVERAGES  # if each mean includes one, none of them can be separated
     if "eval" in run.holds:
@@ -286,7 +286,7 @@ def _first_row(run: Run, interval: int) -> int | None:
 # --- row by row -------------------------------------------------------------------------------------------------
 
 
-def _hold_most(run: Run, phases: Phases, rows: Mask) -> bool:
+def _nearly_all_include(run: Run, phases: Phases, rows: Mask) -> bool:
     """Whether nearly every average is one of these rows: then an average that includes the event is a normal one."""
     if run.timing is Timing.SPANS_RUN:  # what one row includes, all include
         return True
@@ -303,7 +303,7 @@ def _mark_events(run: Run, phases: Phases) -> None:
     saved = _rows_of(run, run.checkpoints if "checkpoint" in run.holds else ())
     if run.timing in AVERAGES:
         for rows in (evaluated, saved):
-            if _hold_most(run, phases, rows):
+            if _nearly_all_include(run, phases, rows):
                 rows[:] = False
         # If the first means include a save and no later one does, a slow start is as likely.
         later = saved[0 if phases.first is None else phases.first + 1 :]
@@ -357,7 +357,7 @@ def _eval_interval(run: Run, phases: Phases, spikes: Mask) -> tuple[int | None, 
     known, baseline = run.settings.count("eval_interval"), phases.baseline
     if known:
         return known, False
-    numbers = numbers_of(run.evaluations)
+    numbers = iterations_of(run.evaluations)
     numbers = numbers[numbers > 1]  # 0 or 1 is off the grid
     if len(numbers) == 1:
         at, begin = int(numbers[0]), int(run.iterations.number[0])
@@ -467,7 +467,7 @@ def _first_holds(run: Run, phases: Phases, interval: int | None) -> tuple[bool, 
         return False, False
     number = int(run.iterations.number[phases.first])
     if run.timing in AVERAGES:
-        if _hold_most(run, phases, _rows_of(run, run.evaluations, by_number=True)):
+        if _nearly_all_include(run, phases, _rows_of(run, run.evaluations, by_number=True)):
             return False, False
         return bool((column_of(run.evaluations, "at") <= number).any()), False
     logged = bool((column_of(run.evaluations, "at") == number).any())
@@ -490,7 +490,7 @@ def _unlogged(run: Run, interval: int | None, apart: int, evaluates: bool) -> tu
         return Unlogged(), None
     if not run.evaluations:
         return between_rows(numbers, interval, 0, _NONE) if interval and evaluates else Unlogged(), None
-    mentioned = numbers_of(run.evaluations)
+    mentioned = iterations_of(run.evaluations)
     mentioned = mentioned[(mentioned > begin) & (mentioned < end)]
     hidden = Unlogged(mentioned=mentioned[numbers[rows_from(numbers, mentioned)] != mentioned])
     known = "log_interval" in run.settings

@@ -84,7 +84,7 @@ def explain(request: ExplainRequest) -> Report:
     """Why iterations are slow, what each part costs, when the run ends, what to change: of every run in the logs."""
     paths = [log for log in request.logs if isinstance(log, str)]
     directories = [path for path in filter(os.path.isdir, paths) if is_collection(path)]
-    known = Known(
+    known = UserContext(
         gpu=request.gpu,
         config=request.config,
         settings=request.settings,
@@ -110,7 +110,7 @@ def explain(request: ExplainRequest) -> Report:
             error.remedy = error.command(request.logs[0])
         raise
     runs = found.runs
-    with saying_first(found.notices):
+    with with_notices(found.notices):
         if request.run is not None:
             if request.run > len(runs):
                 raise NoSuchRun(request.run, len(runs))
@@ -159,7 +159,7 @@ def shown(log: str | Source) -> str:
 
 
 @contextmanager
-def saying_first(notices: Sequence[Notice]) -> Iterator[None]:
+def with_notices(notices: Sequence[Notice]) -> Iterator[None]:
     """Adds these notices to an error that is raised inside, so that they are not lost."""
     try:
         yield
@@ -168,7 +168,7 @@ def saying_first(notices: Sequence[Notice]) -> Iterator[None]:
         raise
 
 
-class Known:
+class UserContext:
     """What is known besides the log: its card, its config, and the user's settings."""
 
     def __init__(
@@ -199,7 +199,7 @@ class Known:
         if self._card is not None and self._card[0].remark is not None:
             self.remarks.append(Finding("not_calibrated", NOTICE, self._card[0].remark))
 
-    def with_samples(self, path: str) -> Known:
+    def with_samples(self, path: str) -> UserContext:
         """A copy with the samples of the machine up to now."""
         from stepwatch.sources.sample_files import read_samples
 
@@ -248,7 +248,7 @@ def _price(option: str, text: str) -> float:
 
 
 def explain_runs(
-    runs: Sequence[Run], known: Known, *, remarks: Sequence[Finding] = (), cards: int | None = None
+    runs: Sequence[Run], known: UserContext, *, remarks: Sequence[Finding] = (), cards: int | None = None
 ) -> Report:
     """Explains each run by itself; if there are several, those with neither an iteration nor an end are only named."""
     started = [run for run in runs if len(run.iterations) or run.faults or len(runs) == 1]
@@ -298,7 +298,7 @@ def explain_runs(
     return Report(runs=tuple(explained), unstarted=tuple(unstarted), remarks=tuple(remarks), understood=understood)
 
 
-def _contradictions(runs: Sequence[Run], known: Known) -> Iterator[Finding]:
+def _contradictions(runs: Sequence[Run], known: UserContext) -> Iterator[Finding]:
     by_user = Message("The log says {name:word} = {told:word}, --set says {given:word}: --set wins.")
     by_config = Message("The log says {name:word} = {told:word}, --config says {given:word}: the log wins.")
     for given, text in ((known.user, by_user), (known.config, by_config)):
@@ -348,7 +348,7 @@ def compare(before: ExplainRequest, after: ExplainRequest, fail_over: str | None
     notices: list[Notice] = []
     for side, field, asked in zip(SIDES, ("before", "after"), (before, after), strict=True):
         (name,) = map(shown, asked.logs)
-        with saying_first(notices):
+        with with_notices(notices):
             try:
                 report = explain(asked)
             except (NothingRead, ConfigGiven):
@@ -377,7 +377,7 @@ def compare(before: ExplainRequest, after: ExplainRequest, fail_over: str | None
             said.append(text)
         notes += [note for note in said if note not in notes]
     names = shown(before.logs[0]), shown(after.logs[0])
-    with saying_first(notices):
+    with with_notices(notices):
         found = compare_runs(runs[0], runs[1], names=names, limit=limit, notes=notes)
     return replace(found, notices=tuple(notices))
 

@@ -72,7 +72,7 @@ def advise(request: AdviseRequest) -> AdviceReport:
     if config is not None and os.path.isabs(config):
         config = os.path.basename(config)  # a path may name a person
     if request.log is not None:
-        from stepwatch.answers.from_logs import ExplainRequest, explain, saying_first
+        from stepwatch.answers.from_logs import ExplainRequest, explain, with_notices
 
         report = explain(
             ExplainRequest(
@@ -90,7 +90,7 @@ def advise(request: AdviseRequest) -> AdviceReport:
         if len(chosen.analysis.run.iterations) or card is None:
             remarks = tuple(finding.message for finding in report.remarks)
             return AdviceReport(advice=chosen.advice, config=config, remarks=remarks, notices=report.notices)
-        with saying_first(report.notices):
+        with with_notices(report.notices):
             begun = plan(chosen.analysis.run.settings, card, link=checked_link(request.link, card))
             return replace(_advice_before(begun, cards), config=config, notices=report.notices)
     settings, remarks = _settings_before(request)

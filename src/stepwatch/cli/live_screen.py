@@ -15,7 +15,7 @@ from stepwatch.i18n import say
 from stepwatch.messages import Message
 from stepwatch.presenters.look_answer import live_lines
 from stepwatch.presenters.screen import NARROWEST, WIDEST, plain, printable
-from stepwatch.watch import Look, Occurrence
+from stepwatch.watch import Look, WatchEvent
 
 
 class LiveScreen(Display):
@@ -31,7 +31,7 @@ class LiveScreen(Display):
         self._drawn = ""
         self._card_at = float("-inf")
 
-    def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
+    def show(self, look: Look, news: Sequence[WatchEvent] = ()) -> None:
         if not self._region.is_started:
             self._region.start()
         if look.now_s >= self._card_at + 2.0:  # seconds between two readings of the card

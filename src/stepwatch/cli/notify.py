@@ -15,7 +15,7 @@ from typing import Any
 from stepwatch.errors import UsageError
 from stepwatch.i18n import say
 from stepwatch.messages import Message
-from stepwatch.watch import CRASHED, DIVERGED, DONE, SILENCE, SLOWDOWN, STALL, STOPPED, Look, Occurrence
+from stepwatch.watch import CRASHED, DIVERGED, DONE, SILENCE, SLOWDOWN, STALL, STOPPED, Look, WatchEvent
 
 PATIENCE_S = 10.0  # for a server to answer, and at the end for messages still being sent
 
@@ -40,7 +40,7 @@ class Notifier:
         self._failed: set[str] = set()
         self._sending: list[threading.Thread] = []
 
-    def raise_for(self, news: Sequence[Occurrence], look: Look) -> None:
+    def raise_for(self, news: Sequence[WatchEvent], look: Look) -> None:
         for event in news:
             since_s = event.at_s - self._last.get(event.kind, float("-inf"))
             if event.kind in TEXTS and since_s >= 600.0:  # at most one message of a kind in ten minutes

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 
-from stepwatch.answers.from_logs import ExplainRequest, Known, explain
+from stepwatch.answers.from_logs import ExplainRequest, UserContext, explain
 from stepwatch.cli.notify import Notifier
 from stepwatch.errors import StepwatchError
 from stepwatch.i18n import say
@@ -26,7 +26,7 @@ class Follower:
 
     def __init__(self, directory: str, gpu: str | None, notifier: Notifier, warn: Callable[[Message], None]) -> None:
         self._source = open_log(os.path.join(directory, LOG_FILE))
-        self._live: Live | None = Live(self._source.name, Known(gpu=gpu).analyse)
+        self._live: Live | None = Live(self._source.name, UserContext(gpu=gpu).analyse)
         self._notifier, self._warn = notifier, warn
 
     def look(self, ended: bool) -> None:

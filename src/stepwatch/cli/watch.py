@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwatch.answers.from_logs import Known, explain_runs, shown
+from stepwatch.answers.from_logs import UserContext, explain_runs, shown
 from stepwatch.cli import described, option
 from stepwatch.cli.alerts import Alert, arguments_of
 from stepwatch.cli.commands import options_of, typed
@@ -34,7 +34,7 @@ from stepwatch.watch import (
     STOPPED,
     Live,
     Look,
-    Occurrence,
+    WatchEvent,
     open_log,
     steady_clock,
 )
@@ -95,7 +95,7 @@ def command(
     once: bool,
     **given: Any,
 ) -> None:
-    known = Known(**given, or_this_machine=True)
+    known = UserContext(**given, or_this_machine=True)
     display = _display(sys.stderr if tee else sys.stdout, lang, once=once)
     crashed = (on_crashed, "--on-crashed") if on_crashed is not None else (on_stall, "--on-stall")
     commands = {
@@ -124,7 +124,7 @@ class Watching:
     def __init__(
         self,
         log: str,
-        known: Known,
+        known: UserContext,
         display: Display,
         alerts: _Alerts,
         *,
@@ -202,7 +202,7 @@ class Watching:
         piece = self._source.poll(wait_s)
         now = self._clock()
         if piece.anew:
-            self._live.tell_anew(now)
+            self._live.report_truncation(now)
         if piece.text:
             # Lines that arrive during a watch are new, whatever the clock of the machine with the file says.
             self._live.feed(piece.text, now if self._begun else now - piece.age_s)
@@ -247,7 +247,7 @@ class _Alerts:
             for kinds, (command, option) in commands.items()
         }
 
-    def raise_for(self, news: list[Occurrence], look: Look) -> None:
+    def raise_for(self, news: list[WatchEvent], look: Look) -> None:
         for event in news:
             eta_s = look.remaining_s.mid if look.remaining_s is not None else None
             figures = {"TIME_S": event.time_s, "RATIO": event.ratio, "ETA_S": eta_s}
@@ -294,7 +294,7 @@ class Display:
         self._waiting = False
         self._last = -1
 
-    def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
+    def show(self, look: Look, news: Sequence[WatchEvent] = ()) -> None:
         for event in news:
             self.write(event_line(event, self.language) + "\n")
         if look.analysis is None and not self._waiting:
@@ -322,7 +322,7 @@ class Display:
 class _Snapshot(Display):
     """The screen once, as text."""
 
-    def show(self, look: Look, news: Sequence[Occurrence] = ()) -> None:
+    def show(self, look: Look, news: Sequence[WatchEvent] = ()) -> None:
         width = screen.width_of_output()
         drawn = live_lines(look, self.language, width=width, height=screen.SCREEN_LINES, card=read_card())
         self.write(screen.shown(drawn, width, None if self._out is sys.stdout else False))

@@ -137,7 +137,7 @@ SAVE_SPREAD = 0.75  # standard deviation of its logarithm, for an unknown disk
 SAVED_BYTES_PER_PARAM = 12.0  # fp32 weight and two moments of Adam
 
 
-class Belief(NamedTuple):
+class LogNormalPrior(NamedTuple):
     """A log-normal belief about a duration."""
 
     median_s: float
@@ -149,10 +149,12 @@ def forward_share(compiled: bool | None) -> float:
     return FORWARD_SHARE_EAGER if compiled is False else FORWARD_SHARE
 
 
-def evaluation_prior(step_s: float, eval_iters: int, micro_steps: float, compiled: bool | None = None) -> Belief:
+def evaluation_prior(
+    step_s: float, eval_iters: int, micro_steps: float, compiled: bool | None = None
+) -> LogNormalPrior:
     """2 splits x eval_iters forward passes, each a share of one of the step's micro-steps."""
-    return Belief(2.0 * eval_iters * forward_share(compiled) * step_s / micro_steps, FORWARD_SPREAD)
+    return LogNormalPrior(2.0 * eval_iters * forward_share(compiled) * step_s / micro_steps, FORWARD_SPREAD)
 
 
-def checkpoint_prior(n_params: float) -> Belief:
-    return Belief(SAVED_BYTES_PER_PARAM * n_params / SAVE_BYTES_PER_S, SAVE_SPREAD)
+def checkpoint_prior(n_params: float) -> LogNormalPrior:
+    return LogNormalPrior(SAVED_BYTES_PER_PARAM * n_params / SAVE_BYTES_PER_S, SAVE_SPREAD)

@@ -34,7 +34,7 @@ _SIZES = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "batch_size
 _COUNTS = ("max_iters", "eval_iters", "eval_interval", "tokens_per_iter", "n_params")
 _LARGEST = dict.fromkeys((*_SIZES, "world_size"), 10**7) | dict.fromkeys(_COUNTS, 10**14)
 
-Verdict = Literal["impossible", "implausible", "plausible"]
+Plausibility = Literal["impossible", "implausible", "plausible"]
 
 
 class ClaimCheck(NamedTuple):
@@ -45,7 +45,7 @@ class ClaimCheck(NamedTuple):
     needs_flops: float
     """FLOP/s of each card."""
     of_peak: float
-    verdict: Verdict
+    verdict: Plausibility
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +335,7 @@ def judge(text: str, of: Plan) -> ClaimCheck:
         seconds = sum(amount * _UNITS[name] for amount, name in pieces)
         step_s = seconds / _iterations(of) if whole_run else seconds
     needs = of.least_flops_per_iter / of.n_gpus / step_s
-    verdict: Verdict = "plausible"
+    verdict: Plausibility = "plausible"
     if step_s < of.estimate.floor_step_s:
         verdict = "impossible"
     elif step_s < of.estimate.step_s.low or (whole_run and step_s * _iterations(of) < of.total_s.low):

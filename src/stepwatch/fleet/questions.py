@@ -14,7 +14,7 @@ from stepwatch.errors import InputError, UsageError
 from stepwatch.fleet import jobs, likes
 from stepwatch.fleet.schema import TABLES, TIME, from_json
 from stepwatch.fleet.store import Store
-from stepwatch.fleet_report import Cause, Change, FleetReport, Group, Held, Job, Scale, Share, Speed
+from stepwatch.fleet_report import Cause, Change, FleetReport, ForecastAccuracy, Group, Job, Scale, Share, Speed
 from stepwatch.messages import Message
 from stepwatch.patterns import Pattern
 from stepwatch.units import DAY_S, HOUR_S, Interval
@@ -211,10 +211,10 @@ def _changes(database: duckdb.DuckDBPyConnection) -> list[Change]:
     return found
 
 
-def _held(database: duckdb.DuckDBPyConnection) -> Held | None:
+def _held(database: duckdb.DuckDBPyConnection) -> ForecastAccuracy | None:
     query = """
         select count(*), avg((early_true_s between early_total_s_low and early_total_s_high)::int),
             median(abs(early_total_s_mid / early_true_s - 1))
         from runs where early_total_s_mid is not null and early_true_s > 0"""
     (count, inside, error), *_ = database.sql(query).fetchall()
-    return Held(count, inside, error) if count else None
+    return ForecastAccuracy(count, inside, error) if count else None

@@ -19,7 +19,7 @@ from stepwatch.analysis import Analysis
 from stepwatch.analysis.findings import cause_of_end
 from stepwatch.analysis.phases import CERTAINTY_NAMES, PHASE_NAMES
 from stepwatch.analysis.restarts import restart_between
-from stepwatch.answers.from_logs import Known, explain_runs
+from stepwatch.answers.from_logs import UserContext, explain_runs
 from stepwatch.bounds import YEAR_S
 from stepwatch.errors import NoIterations, StepwatchError, TooLarge
 from stepwatch.fleet.identity import first_stamp_s, identity_of
@@ -122,9 +122,9 @@ def _tables_of(asked: LogTask) -> Rows:
         return tables
     sampled = next(filter(None, map(samples_of_log, paths)), None)
     try:
-        known = Known(gpu=asked.gpu, samples=sampled)
+        known = UserContext(gpu=asked.gpu, samples=sampled)
     except StepwatchError as error:  # only the samples failed: the log can be read
-        known = Known(gpu=asked.gpu)
+        known = UserContext(gpu=asked.gpu)
         tables |= {"failures": failed(asked.name, "unreadable", error.what)["failures"]}
     report = explain_runs(found.runs, known)
     files = [*paths]
@@ -161,7 +161,7 @@ def _tables_of(asked: LogTask) -> Rows:
 
 
 def _rows_of_run(
-    report: Report, run: RunReport, known: Known, asked: LogTask, identity: Mapping[str, str | None]
+    report: Report, run: RunReport, known: UserContext, asked: LogTask, identity: Mapping[str, str | None]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     a = run.analysis
     early = _early_forecast(known, a) if asked.forecasts else {}
@@ -262,7 +262,7 @@ def _times(run: Run, wall_s: float) -> dict[str, Any]:
     return {"started_at": run.written_s - wall_s, "ended_at": run.written_s, "times_from": "file"}
 
 
-def _early_forecast(known: Known, a: Analysis) -> dict[str, Any]:
+def _early_forecast(known: UserContext, a: Analysis) -> dict[str, Any]:
     """The forecast after a tenth of a finished run, and what was true."""
     rows = a.run.iterations
     if not a.forecast.done or len(rows) < 2 / _EARLY:

@@ -37,7 +37,7 @@ from stepwatch.fleet.logs import reason_of, retried, without_password
 from stepwatch.fleet.schema import COUNT, FLAG, NUMBER, SCHEMA, TABLES, TEXT, TIME, Column
 from stepwatch.gpus import Gpu
 from stepwatch.messages import Message
-from stepwatch.platforms import claim, put_in_place
+from stepwatch.platforms import claim, replace_durably
 
 BUCKETS = 16
 """Ten logs make few files, and a sixteenth of ten million logs still fits into memory. Part of the schema."""
@@ -182,7 +182,7 @@ class Store:
             new = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}.new"
             try:
                 Path(new).write_bytes(data)
-                put_in_place(new, path)
+                replace_durably(new, path)
             finally:
                 Path(new).unlink(missing_ok=True)
         except Exception as error:

@@ -47,20 +47,20 @@ def say(message: Message, language: str = "en") -> str:
             pieces[::2] = [piece.replace(word, epoch) for piece in pieces[::2]]
         template = "".join(pieces)
     spoken = {name: _Spoken(value, language) for name, value in message.params.items()}
-    return template.format_map(spoken) if TABLE[language].clock[0].isascii() else _close_set(template, spoken)
+    return template.format_map(spoken) if TABLE[language].clock[0].isascii() else _without_cjk_spaces(template, spoken)
 
 
-def _close_set(template: str, spoken: dict[str, _Spoken]) -> str:
+def _without_cjk_spaces(template: str, spoken: dict[str, _Spoken]) -> str:
     """Without spaces inside Chinese or Japanese: `{time} 的时间` has one after 5 s, but not after 5 秒."""
     text = ""
     for literal, name, kind, _ in Formatter().parse(template):
-        text = _met(text, literal)
+        text = _joined_without_space(text, literal)
         if name is not None:
-            text = _met(text, format(spoken[name], kind or ""))
+            text = _joined_without_space(text, format(spoken[name], kind or ""))
     return text
 
 
-def _met(text: str, following: str) -> str:
+def _joined_without_space(text: str, following: str) -> str:
     if text[-1:] == " " and _HAN.match(text[-2:-1]) and _HAN.match(following):
         return text[:-1] + following
     if following[:1] == " " and _HAN.match(text[-1:]) and _HAN.match(following[1:]):

@@ -16,7 +16,7 @@ from stepwatch.presenters.screen import Line
 from stepwatch.presenters.terminal import TerminalWriter
 from stepwatch.units import MEGA, Interval
 from stepwatch.verdict import Status
-from stepwatch.watch import CAUSE, CRASHED, DIVERGED, SILENCE, STOPPED, Ahead, Look, Occurrence
+from stepwatch.watch import CAUSE, CRASHED, DIVERGED, SILENCE, STOPPED, Look, UpcomingEvent, WatchEvent
 
 MOST_EVENTS = 5
 _STATUS = {
@@ -107,7 +107,7 @@ def monitor(look: Look, language: str) -> dict[str, Any]:
     }
 
 
-def event_line(event: Occurrence, language: str) -> str:
+def event_line(event: WatchEvent, language: str) -> str:
     mark = "!" if event.is_alarm else "·"
     if event.kind in _STATUS:
         mark = _badge(_STATUS[event.kind], language)
@@ -194,7 +194,7 @@ def _speed(look: Look) -> Message:
     return Message("{now:time} per iteration, which is normal.", facts)
 
 
-def _ahead(ahead: Ahead) -> Message:
+def _ahead(ahead: UpcomingEvent) -> Message:
     facts = {"time": float(f"{ahead.in_s:.2g}"), "at": ahead.at}
     if ahead.certain:
         return Message("in about {time:time}, at iteration {at:n}", facts)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwatch import bounds
-from stepwatch.platforms import put_aside, release_pages
+from stepwatch.platforms import release_pages, spill_to_disk
 from stepwatch.run import (
     COLUMNS,
     Checkpoint,
@@ -440,7 +440,7 @@ def _aside(column: np.ndarray) -> np.ndarray:
     """A long column moved to a file if there is room for one; it must not be written to any more."""
     if len(column) <= MANY_ROWS or not column.flags.writeable:  # already moved, or one value for all rows
         return column
-    mapped = put_aside(column[part].tobytes() for part in pieces(len(column)))
+    mapped = spill_to_disk(column[part].tobytes() for part in pieces(len(column)))
     return column if mapped is None else np.frombuffer(mapped, column.dtype)
 
 

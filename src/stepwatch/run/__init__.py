@@ -247,7 +247,7 @@ def column_of(events: Sequence[Evaluation] | Sequence[Checkpoint], name: str) ->
     return np.array([getattr(event, name) for event in events], np.float64)
 
 
-def numbers_of(events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Ints:
+def iterations_of(events: Sequence[Evaluation] | Sequence[Checkpoint]) -> Ints:
     """The iterations of those events that have one, in rising order, each once."""
     at = column_of(events, "at")
     if len(at) and at[0] >= 0 and bool((at[1:] > at[:-1]).all()):  # the usual case

@@ -37,7 +37,7 @@ from stepwatch.sources.directories import (
 )
 
 if TYPE_CHECKING:
-    from stepwatch.sources.stored import Stored
+    from stepwatch.sources.stored import StoredText
 
 __all__ = [
     "LARGEST_EXPANSION_BYTES",
@@ -68,7 +68,7 @@ class Source:
     """A named, normalised text; a long one is not kept in memory but read in blocks."""
 
     name: str
-    content: bytes | Stored
+    content: bytes | StoredText
     beside: tuple[Source, ...] = ()
     """Files that say more about the run than its log."""
     written_s: float | None = None
@@ -132,7 +132,7 @@ class Source:
         stop = len(self.content) if end is None else place_of_line(self.content, end - begin, place)
         return replace(self, content=self.content[place:stop])
 
-    def holding(self, text: bytes | Stored) -> Source:
+    def holding(self, text: bytes | StoredText) -> Source:
         """The same with another text."""
         return replace(self, content=text, begin=0, end=sys.maxsize)
 
@@ -262,7 +262,7 @@ def _mlflow_lines(file: str, tag: str, limit: int) -> Iterator[bytes]:
         yield b"".join(b"%b %b\n" % (line, behind) for line in lines if line)
 
 
-def _events(files: Sequence[str], limit: int) -> bytes | Stored:
+def _events(files: Sequence[str], limit: int) -> bytes | StoredText:
     sources = (plain_file(file, limit=limit) for file in files)
     blocks = (source.blocks() for source in sources if kind_of(source.head(64)) == "events")
     content = content_of_parts(chain.from_iterable(blocks), limit)

@@ -17,7 +17,7 @@ from stepwatch.errors import TooLarge, UnreadableInput
 from stepwatch.messages import Message
 
 if TYPE_CHECKING:
-    from stepwatch.sources.stored import Stored
+    from stepwatch.sources.stored import StoredText
 
 # --- as a whole up to a limit, or in samples --------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ def is_document(data: bytes) -> bool:
     return head.startswith(b"{") and not _LINE_OF_RECORD.match(data) and b'"cells"' in data
 
 
-def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
+def content_of(stream: IO[bytes], limit: int) -> bytes | StoredText:
     """The content of a file, a pipe or a device as plain lines: in memory, or in its file if it is long."""
     size_on_disk = 0
     if stream.seekable():
@@ -255,9 +255,9 @@ def content_of(stream: IO[bytes], limit: int) -> bytes | Stored:
             stream = text
         elif not size_on_disk:
             stream = _in_a_file(chain((head,), parts))
-    from stepwatch.sources.stored import Stored  # most logs are short
+    from stepwatch.sources.stored import StoredText  # most logs are short
 
-    return Stored(stream, limit, has_lines=kind not in RECORDS)
+    return StoredText(stream, limit, has_lines=kind not in RECORDS)
 
 
 def _is_plain(stream: IO[bytes]) -> bool:
@@ -277,7 +277,7 @@ def _text_inside(document: IO[bytes]) -> IO[bytes]:
     return document
 
 
-def content_of_parts(parts: Iterator[bytes], limit: int) -> bytes | Stored:
+def content_of_parts(parts: Iterator[bytes], limit: int) -> bytes | StoredText:
     """The same for content that comes in parts of any size."""
     start, size = [], 0
     for part in parts:

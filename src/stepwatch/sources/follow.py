@@ -22,7 +22,7 @@ from stepwatch.sources.contents import PACKINGS, READ_BYTES, kind_of
 from stepwatch.sources.stored import LineSplitter
 
 
-class Growth(NamedTuple):
+class NewText(NamedTuple):
     """The result of one look at a growing log."""
 
     text: bytes = b""
@@ -36,12 +36,12 @@ class Growth(NamedTuple):
     """How long ago the log was last written to."""
 
 
-class Growing(Protocol):
+class FollowedLog(Protocol):
     name: str
     has_end: bool
     """A pipe ends; a file may always be written to again."""
 
-    def poll(self, timeout_s: float) -> Growth:
+    def poll(self, timeout_s: float) -> NewText:
         """What comes within `timeout_s`; returns earlier if the log ends or much has come."""
         ...
 
@@ -75,13 +75,13 @@ class GrowingFile:
         self._lines = LineSplitter()
         self._opened = False
 
-    def poll(self, timeout_s: float) -> Growth:
+    def poll(self, timeout_s: float) -> NewText:
         if timeout_s > 0:
             self._sleep(timeout_s)
         try:
             return self._read()
         except FileNotFoundError:  # not there yet, or moved away: the open file may still grow
-            return self._read_open() if self._stream is not None else Growth()
+            return self._read_open() if self._stream is not None else NewText()
         except OSError as error:
             if not self._opened:
                 raise unreadable(self.path, error) from error
@@ -90,7 +90,7 @@ class GrowingFile:
                 stream = self._opening(self.path)
                 self.close()
                 self._stream = stream
-            return Growth()
+            return NewText()
 
     def rest(self) -> bytes:
         return self._lines.end()
@@ -100,7 +100,7 @@ class GrowingFile:
             self._stream.close()
             self._stream = None
 
-    def _read(self) -> Growth:
+    def _read(self) -> NewText:
         named = os.stat(self.path)
         if stat.S_ISDIR(named.st_mode):
             raise IsADirectoryError
@@ -114,7 +114,7 @@ class GrowingFile:
             return self._open(anew=True)
         return self._read_open()
 
-    def _open(self, *, anew: bool) -> Growth:
+    def _open(self, *, anew: bool) -> NewText:
         self._stream = self._opening(self.path)
         left = self._begin_anew()
         self._opened = True
@@ -125,12 +125,12 @@ class GrowingFile:
         self._place, self._before, self._changed_ns = 0, b"", -1
         return self._lines.end()
 
-    def _read_open(self) -> Growth:
+    def _read_open(self) -> NewText:
         assert self._stream is not None
         state = os.fstat(self._stream.fileno())
         age = max(self._clock() - state.st_mtime, 0.0)
         if state.st_mtime_ns == self._changed_ns and state.st_size == self._place:
-            return Growth(age_s=age)
+            return NewText(age_s=age)
         left, anew = b"", state.st_size < self._place or not self._goes_on()
         if anew:
             left = self._begin_anew()
@@ -145,7 +145,7 @@ class GrowingFile:
         self._before = (self._before + data)[-64:]  # other bytes there mean another file under the same name
         more = self._place < state.st_size
         self._changed_ns = -1 if more else state.st_mtime_ns
-        return Growth(text=left + self._lines.feed(data), more=more, anew=anew, age_s=age)
+        return NewText(text=left + self._lines.feed(data), more=more, anew=anew, age_s=age)
 
     def _goes_on(self) -> bool:
         """Whether what was read last is still there: a file may be truncated and grow again between two looks."""
@@ -168,12 +168,12 @@ class GrowingPipe:
         self._turn = threading.Condition()
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
-    def poll(self, timeout_s: float) -> Growth:
+    def poll(self, timeout_s: float) -> NewText:
         with self._turn:
             self._turn.wait_for(lambda: self._over or len(self._read_up) >= READ_BYTES, timeout_s)
             data, self._read_up = bytes(self._read_up), bytearray()
             self._turn.notify_all()
-            return Growth(text=self._lines.feed(data) if data else b"", ended=self._over)
+            return NewText(text=self._lines.feed(data) if data else b"", ended=self._over)
 
     def rest(self) -> bytes:
         return self._lines.end()

@@ -76,7 +76,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-class Stored:
+class StoredText:
     """A file that is kept open, as of the time it was opened: what is added later is not read.
 
     It is read as plain lines; a file of records, which has no lines, as plain bytes.
@@ -152,7 +152,7 @@ class Stored:
     def _other_blocks(self) -> Iterator[Stretch]:
         """The blocks of a file that is compressed, in another encoding, or without lines: always from its beginning."""
         lines, number = LineSplitter(LONGEST_LINE), 0
-        parts = read_parts(io.BufferedReader(_Again(self)), self._limit)
+        parts = read_parts(io.BufferedReader(_RereadStream(self)), self._limit)
         texts = map(lines.feed, parts) if self._has_lines else parts
         for block in chain(texts, (lines.rest() for _ in range(1))):
             if block:
@@ -161,10 +161,10 @@ class Stored:
                 number = found.end
 
 
-class _Again(io.RawIOBase):
+class _RereadStream(io.RawIOBase):
     """The file as a separate stream, from its beginning."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: StoredText) -> None:
         self._stored, self._place = stored, 0
 
     def readable(self) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from stepwatch.messages import Message
-from stepwatch.platforms import forget, put_in_place, step_back
+from stepwatch.platforms import drop_from_cache, lower_priority, replace_durably
 from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.resuming import KEPT, NAME, STOPPED
 from stepwatch.trainer.snapshot import Packed, PendingSnapshot, Snapshot
@@ -89,7 +89,7 @@ class CheckpointWriter:
             return
         if self._snapshot.make_room(checkpoint):
             # A copy is written at low priority; without a copy the training waits for the writing.
-            self._writer.submit(step_back)
+            self._writer.submit(lower_priority)
         torch.save({"w": torch.zeros(1)}, BytesIO())
 
     def begin(self, checkpoint: Mapping[str, Any], at: int, *, stopped: bool = False) -> float:
@@ -229,8 +229,8 @@ def replace(
                     torch.save(checkpoint, pieces)
             on_read()
             os.fsync(stream.fileno())
-            forget(stream.fileno())
-        put_in_place(new, path)
+            drop_from_cache(stream.fileno())
+        replace_durably(new, path)
     except Exception as error:  # whatever happened, training goes on and the previous checkpoint is intact
         with suppress(OSError):
             new.unlink(missing_ok=True)

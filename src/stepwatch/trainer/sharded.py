@@ -33,7 +33,7 @@ from torch.distributed.checkpoint import metadata as forms
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 from stepwatch.messages import Message
-from stepwatch.platforms import put_in_place, sync_names
+from stepwatch.platforms import replace_durably, sync_names
 from stepwatch.trainer import CheckpointError
 from stepwatch.trainer.hostile import Refused
 from stepwatch.trainer.keeper import CheckpointWriter, no_room, reason_of, remove, replace, unused
@@ -276,7 +276,7 @@ class ShardedCheckpointWriter(CheckpointWriter):
                 try:
                     write_manifest(new, {name: sums for one in reports for name, sums in one.items()})
                     sync_names(new)
-                    put_in_place(new, path)
+                    replace_durably(new, path)
                 except OSError as error:
                     agreed = [reason_of(error)]
             if agreed[0] is not None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stepwatch.answers.from_logs import Known, explain_runs
+from stepwatch.answers.from_logs import UserContext, explain_runs
 from stepwatch.errors import NoIterations, StepwatchError
 from stepwatch.presenters import page_body
 from stepwatch.presenters.look_answer import monitor
@@ -21,7 +21,7 @@ _watched: dict[str, _Watched] = {}  # by the name of the view
 
 @dataclass
 class _Watched:
-    known: Known
+    known: UserContext
     live: Live
     clock: Callable[[], float] = field(default_factory=steady_clock)
     begun: bool = False
@@ -41,11 +41,11 @@ def look_at(asked: Asked) -> Reply:
         if watched is None and not glance.first:
             return Reply(UNKNOWN_VIEW, JSON, b"{}")
         if watched is None:
-            known = Known(gpu=values.get("gpu"), settings=values.get("settings", ()), or_this_machine=True)
+            known = UserContext(gpu=values.get("gpu"), settings=values.get("settings", ()), or_this_machine=True)
             watched = _watched[glance.view] = _Watched(known, Live(glance.name, known.analyse))
         live, now = watched.live, watched.clock()
         if glance.anew:
-            live.tell_anew(now)
+            live.report_truncation(now)
         live.feed(text, now if watched.begun else now - glance.age_s)
         if glance.more:
             return Reply(200, JSON, b"{}")

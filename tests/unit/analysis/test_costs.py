@@ -23,7 +23,7 @@ from tests.recorded import Record as Recorded
 from stepwatch.analysis import Analysis, analyse
 from stepwatch.analysis.costs import MEASURED, _Cost, _divided, _log_density, _quantiles, _with_and_without
 from stepwatch.analysis.throughput import combined
-from stepwatch.estimator.ceilings import Belief
+from stepwatch.estimator.ceilings import LogNormalPrior
 from stepwatch.gpus import find_gpu
 from stepwatch.readers import read
 from stepwatch.run import Run
@@ -337,7 +337,7 @@ def test_where_no_step_was_seen_a_row_may_be_anything_in_it() -> None:
 def test_a_save_is_measured_where_it_is_two_and_a_half_times_its_doubt(beyond_s: float, how: str) -> None:
     """Of 0.23 s: two errors of 0.1 s."""
     alone, saving = (_Cost(Interval.exactly(5.0 + more), MEASURED, 0.1, EXACT) for more in (0.0, beyond_s))
-    assert _with_and_without(alone, saving, Belief(1.0, 0.75)).how == how
+    assert _with_and_without(alone, saving, LogNormalPrior(1.0, 0.75)).how == how
 
 
 def test_one_row_weighs_as_much_as_an_estimate_within_a_tenth() -> None:
@@ -371,7 +371,7 @@ def test_a_run_that_jumps_to_a_slower_level_has_a_speed_at_its_start(saves: bool
 
 
 def test_a_belief_is_log_normal() -> None:
-    belief, normal = Belief(2.0, 0.5), NormalDist(math.log(2.0), 0.5)
+    belief, normal = LogNormalPrior(2.0, 0.5), NormalDist(math.log(2.0), 0.5)
     densities = _log_density(belief, np.array([0.5, 3.0, 2.0]))
     for seconds, found in zip((0.5, 3.0), densities, strict=False):
         there, middle = normal.pdf(math.log(seconds)) / seconds, normal.pdf(math.log(2.0)) / 2.0

@@ -13,7 +13,7 @@ from stepwatch import i18n
 from stepwatch.advice import AdviceList, advice_on_log, advice_on_plan
 from stepwatch.advice.recommended import recommend
 from stepwatch.analysis import analyse
-from stepwatch.answers.from_logs import Known
+from stepwatch.answers.from_logs import UserContext
 from stepwatch.estimator.plan import plan
 from stepwatch.gpus import find_gpu
 from stepwatch.i18n import LANGUAGES, say
@@ -92,7 +92,7 @@ def test_a_share_of_lines_without_an_end_is_not_one_of_the_run() -> None:
     text = f"step 100: train loss 3.1, val loss 3.1\n{lines.replace('time 100.00', 'time 900.00', 1)}"
     (run,) = read(from_text(text))
     for settings, of in (((), "of the time in this log"), (("max_iters=110",), "of the run")):
-        a = Known(settings=settings).analyse(run)
+        a = UserContext(settings=settings).analyse(run)
         assert of in " ".join(say(each, "en") for each in sentences.nothing(advice_on_log(a)))
 
 

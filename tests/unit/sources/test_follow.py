@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stepwatch.errors import UnreadableInput
 from stepwatch.sources import normalise
-from stepwatch.sources.follow import GrowingFile, GrowingPipe, Growth
+from stepwatch.sources.follow import GrowingFile, GrowingPipe, NewText
 from stepwatch.sources.stored import LONGEST_HALF_LINE, LineSplitter
 
 
@@ -60,7 +60,7 @@ def read_on(growing: GrowingFile) -> bytes:
 
 
 def test_a_file_that_is_not_there_yet_is_waited_for(log: Path, growing: GrowingFile) -> None:
-    assert growing.poll(0) == Growth()
+    assert growing.poll(0) == NewText()
     append(log, b"iter 0: loss 1\n")
     assert growing.poll(0).text == b"iter 0: loss 1\n"
 

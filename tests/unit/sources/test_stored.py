@@ -20,7 +20,7 @@ from stepwatch.presenters import View, render
 from stepwatch.readers import detect, read, records
 from stepwatch.readers.refusals import fault_of
 from stepwatch.sources import Source, contents, from_file, from_stdin, normalise, stored
-from stepwatch.sources.stored import Stored
+from stepwatch.sources.stored import StoredText
 
 LOG = a_log(Truth(max_iters=4000, log_interval=1, eval_interval=500, stall_share=0.01))
 OTHER = "".join(
@@ -58,7 +58,7 @@ def a_file(tmp_path: Path, data: bytes) -> Source:
 def test_its_text_is_that_of_one_in_memory(tmp_path: Path, dress: str) -> None:
     log = LOG + OTHER if dress != "no last end" else LOG
     source = a_file(tmp_path, DRESSES[dress](log))
-    assert isinstance(source.content, Stored)
+    assert isinstance(source.content, StoredText)
     whole = Source("train.log", source.text)
     assert whole.text.decode() == (log if dress != "no last end" else log.rstrip("\n"))
     lines = whole.text.split(b"\n")
@@ -98,7 +98,7 @@ def test_a_pipe_is_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(Pipe(gzip.compress(LOG.encode())))))
     source = from_stdin()
-    assert isinstance(source.content, Stored)
+    assert isinstance(source.content, StoredText)
     assert source.text.decode() == LOG
 
 
@@ -108,7 +108,7 @@ def test_the_text_of_a_document_is_kept_in_a_file(tmp_path: Path) -> None:
     whole = normalise(cells)
     for data in (cells, gzip.compress(cells)):
         source = a_file(tmp_path, data)
-        assert isinstance(source.content, Stored)
+        assert isinstance(source.content, StoredText)
         assert source.text == whole
         assert len(read(source)[0].iterations) == len(read(Source("x", LOG.encode()))[0].iterations)
     cells = json.dumps({"cells": [{"source": LOG}]}).encode()
@@ -152,7 +152,7 @@ def test_columns_of_many_rows_are_narrow_and_say_the_same(monkeypatch: pytest.Mo
 def test_columns_of_many_rows_are_put_aside_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MANY_ROWS", 100)
     (aside,) = read(Source("x", LOG.encode()))
-    monkeypatch.setattr(records, "put_aside", lambda parts: None)
+    monkeypatch.setattr(records, "spill_to_disk", lambda parts: None)
     (held,) = read(Source("x", LOG.encode()))
     for name in ("number", "time_s", "loss", "line"):
         own, other = getattr(aside.iterations, name), getattr(held.iterations, name)
@@ -168,7 +168,7 @@ def test_records_of_other_ranks_stay_in_their_files_while_so_many_may_be_open(
         header = f'{{"stepwatch":1,"started":1770000000.0,"rank":{rank},"world_size":4}}\n'
         (tmp_path / (f"run.rank{rank}.jsonl" if rank else "run.jsonl")).write_text(header + steps)
     stored = from_file(tmp_path / "run.jsonl")
-    assert [type(rank.content) for rank in stored.beside] == [Stored] * 3
+    assert [type(rank.content) for rank in stored.beside] == [StoredText] * 3
     monkeypatch.setattr("stepwatch.sources.open_files_limit", lambda: 6)
     held = from_file(tmp_path / "run.jsonl")
     assert [type(rank.content) for rank in held.beside] == [bytes] * 3

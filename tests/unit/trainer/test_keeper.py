@@ -184,7 +184,7 @@ def test_only_a_writer_that_nobody_waits_for_yields_the_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elements: int, yields: bool
 ) -> None:
     yielding: list[bool] = []
-    monkeypatch.setattr(module, "step_back", lambda: yielding.append(current_thread() is main_thread()))
+    monkeypatch.setattr(module, "lower_priority", lambda: yielding.append(current_thread() is main_thread()))
     keeper = CheckpointWriter(tmp_path)
     keeper.expect(a_checkpoint(1, model={"w": torch.ones(elements)}))
     keeper.close()

@@ -29,8 +29,9 @@ def server(served_directory: Path, served_temporary: Path) -> Iterator[Serving]:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    """As long as it is open, an event loop of its own needs a thread of its own."""
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,8 +13,8 @@ from tests.one_of_each import NUMBERS
 from tools import ROOT, SOURCE
 from tools.site import runtime
 
-# STEPWATCH_ALL_UNITS=1 takes them all; otherwise those of modules that use numpy, whose integers are
-# narrower there, and of most tests one case (tests/one_of_each.py). Whole answers are compared by test_site.
+# Of these rooms the modules that use numpy, whose integers are narrower there, and of most tests one case
+# (tests/one_of_each.py). Whole answers are compared by test_site.
 EVERY_ROOM = ("advice", "analysis", "answers", "estimator", "gpus", "i18n", "presenters", "readers", "sources")
 # What a browser does not have, or what its Python comes without.
 _BEYOND = re.compile(
@@ -41,20 +40,18 @@ def test_units_pass_in_the_python_of_a_browser(tmp_path: Path) -> None:
     if node is None:
         pytest.skip("NO NODE: Python for browsers is not tested; on Debian: apt-get install nodejs")
     try:
-        runtime.write(tmp_path / "python", numpy_without=("tests",))
+        runtime.write(tmp_path / "python", without=("tests",))
     except runtime.Unavailable as problem:
         pytest.skip(f"NO SITE: {problem}")
-    files = {path for room in EVERY_ROOM for path in (UNITS / room).rglob("test_*.py")}
-    fewer = []
-    if not os.environ.get("STEPWATCH_ALL_UNITS"):
-        files = {*filter(of_numpy, files), *(UNITS / name for name in NUMBERS)}
-        fewer = ["-p", "tests.one_of_each"]
+    units = {path for room in EVERY_ROOM for path in (UNITS / room).rglob("test_*.py")}
+    files = {*filter(of_numpy, units), *(UNITS / name for name in NUMBERS)}
     chosen = [path for path in sorted(files) if not _BEYOND.search(path.read_text(encoding="utf-8"))]
     assert len(chosen) > 40
     script = ROOT / "tests" / "integration" / "units_in_node.cjs"
     packages = sysconfig.get_path("purelib")
     wanted = " and ".join(f"not {name}" for name in LEFT_OUT)
-    asked = ["-q", "--tb=short", *fewer, "-k", wanted, *(path.relative_to(ROOT).as_posix() for path in chosen)]
+    asked = ["-q", "--tb=short", "-p", "tests.one_of_each", "-k", wanted]
+    asked += [path.relative_to(ROOT).as_posix() for path in chosen]
     command = [node, str(script), str(tmp_path / "python"), str(ROOT), packages, *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

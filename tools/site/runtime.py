@@ -1,4 +1,7 @@
-"""Python for a browser: Pyodide and numpy from npm, pinned; Jinja2 and its like as installed here; our own wheel."""
+"""Python for a browser: Pyodide and numpy from npm, pinned; Jinja2 and its like as installed here; our own wheel.
+
+Every module is compiled here: to compile them in the browser takes it as long as all the rest of its start.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.metadata import files
 from pathlib import Path, PurePosixPath
@@ -47,7 +50,15 @@ NUMPY = Pinned(
     "2.0.1-py312h4e66579-0",
     "sha512-64iP3tolNhBnKJBHs2b5Mg9s17BL8Bp9Ev2+U0fSCO3/zQlWQRCrExw2MgmfwjhNz+mwbKPG2eBsBcpBWV2xbA==",
 )
-PYODIDE_FILES = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip")
+LIBRARY = "python_stdlib.zip"
+PYODIDE_FILES = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", LIBRARY)
+# Files and folders of the library and of numpy that a page has no use for.
+UNUSED = frozenset(
+    ("_pyio.py", "aifc.py", "bdb.py", "cgi.py", "doctest.py", "ftplib.py", "imaplib.py", "mailbox.py",
+     "multiprocessing", "nntplib.py", "optparse.py", "pdb.py", "pickletools.py", "pstats.py", "pydoc.py",
+     "smtplib.py", "trace.py", "unittest", "wsgiref", "xml", "xmlrpc",
+     "f2py", "fft", "polynomial", "random", "testing", "tests")
+)  # fmt: skip
 WITH_STEPWATCH = ("Jinja2", "MarkupSafe", "PyYAML")
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 
@@ -81,8 +92,8 @@ def fetched(package: Pinned) -> bytes:
     return data
 
 
-def write(place: Path, *, numpy_without: Sequence[str] = ("tests", "f2py", "random", "fft")) -> None:
-    """Pyodide, and one archive with all packages; of numpy without what stepwatch has no use for."""
+def write(place: Path, *, without: Collection[str] = UNUSED) -> None:
+    """Pyodide with its library, and one archive with all packages; without the files and folders named so."""
     place.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(fetched(PYODIDE))) as archive:
         for name in PYODIDE_FILES:
@@ -90,9 +101,46 @@ def write(place: Path, *, numpy_without: Sequence[str] = ("tests", "f2py", "rand
         lock = json.loads(_member(archive, "package/pyodide-lock.json"))
     # Nothing may be looked for elsewhere: what there is, is in our archive.
     (place / "pyodide-lock.json").write_text(json.dumps({"info": lock["info"], "packages": {}}))
-    with zipfile.ZipFile(place / "packages.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packages:
-        for name, data in sorted({**dict(_numpy(numpy_without)), **dict(_installed()), **dict(_wheel())}.items()):
-            packages.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(place / LIBRARY) as archive:
+        library = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+    _pack(place / LIBRARY, _used(library, without), place)
+    packages = {**dict(_numpy()), **dict(_installed()), **dict(_wheel())}
+    _pack(place / "packages.zip", _used(packages, without), place)
+
+
+def _used(files: Mapping[str, bytes], without: Collection[str]) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if not {*PurePosixPath(name).parts} & {*without}}
+
+
+def _pack(archive: Path, files: Mapping[str, bytes], python: Path) -> None:
+    ready = compiled(files, python)
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for name, data in sorted(ready.items()):
+            packed.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+
+
+def compiled(sources: Mapping[str, bytes], python: Path) -> dict[str, bytes]:
+    """Modules as bytecode, the rest as it is. Each module is compiled once, by the Python in this folder, and kept."""
+    kept = CACHE / "bytecode"
+    kept.mkdir(parents=True, exist_ok=True)
+    modules = {name: _hash(name, data) for name, data in sources.items() if name.endswith(".py")}
+    if missing := {module: name for name, module in modules.items() if not (kept / module).exists()}:
+        node = shutil.which("node")
+        if node is None:
+            raise Unavailable("node is missing (on Debian: apt-get install nodejs)")
+        with tempfile.TemporaryDirectory() as place:
+            for module, name in missing.items():
+                (Path(place) / module).write_bytes(sources[name])
+            command = [node, str(Path(__file__).with_name("bytecode.cjs")), str(python.resolve()), place, str(kept)]
+            done = subprocess.run(command, input=json.dumps(missing), capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(done.stderr)
+    bytecode = {f"{name}c": (kept / module).read_bytes() for name, module in modules.items()}
+    return {name: data for name, data in sources.items() if name not in modules} | bytecode
+
+
+def _hash(name: str, data: bytes) -> str:
+    return hashlib.sha256(b"\0".join((PYODIDE.integrity.encode(), name.encode(), data))).hexdigest()
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
@@ -101,16 +149,15 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     return found.read()
 
 
-def _numpy(without: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+def _numpy() -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(fetched(NUMPY))) as outer:
         (name,) = (name for name in outer.getnames() if name.endswith(".tar.gz"))
         inner = _member(outer, name)
     with tarfile.open(fileobj=io.BytesIO(inner)) as archive:
         for member in archive:
             _, packages, path = member.name.partition("/site-packages/")
-            left_out = set(PurePosixPath(path).parts) & set(without)
             used = path.endswith((".py", ".so", "LICENSE.txt", "METADATA"))
-            if packages and member.isfile() and used and not left_out:
+            if packages and member.isfile() and used:
                 yield path, _member(archive, member.name)
 
 

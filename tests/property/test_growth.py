@@ -389,12 +389,14 @@ def test_reading_a_long_log_takes_about_as_much_memory_as_the_log(
 ) -> None:
     """Or less. Without the text, which stays in its file."""
     if line is nanogpt_of_no_shape:
-        rows, block_bytes = 2000, 1 << 15  # one by one
-    elif line in (composer, time_series, torchtitan_with_events, ultralytics):
-        rows, block_bytes = 5000, 1 << 16 if line is torchtitan_with_events else 1 << 17  # several lines each
+        rows, block_bytes, piece = 1000, 1 << 14, 1 << 7  # one by one
+    elif line in (composer, time_series, ultralytics):
+        rows, block_bytes, piece = 2500, 1 << 16, 1 << 7  # several lines each
+    elif line is torchtitan_with_events:
+        rows, block_bytes, piece = 5000, 1 << 16, 1 << 8
     else:
-        rows, block_bytes = 8000, 1 << 16
-    assert read_for_each_byte_more(monkeypatch, name, line, rows, block_bytes=block_bytes) < most
+        rows, block_bytes, piece = 4000, 1 << 15, 1 << 7
+    assert read_for_each_byte_more(monkeypatch, name, line, rows, block_bytes=block_bytes, piece=piece) < most
 
 
 def of_two_metrics_at_once(place: int) -> str:
@@ -456,7 +458,7 @@ def read_for_each_byte_more(
 @pytest.mark.parametrize("line", [nanogpt_by_the_clock, nanogpt_of_no_shape])
 def test_rows_of_single_lines_are_put_together(monkeypatch: pytest.MonkeyPatch, line: Callable[[int], str]) -> None:
     """Before there are so many that their columns become narrow: an array of one row takes a hundred bytes."""
-    rows, block_bytes = (2000, 1 << 15) if line is nanogpt_of_no_shape else (12_000, 1 << 16)
+    rows, block_bytes = (1000, 1 << 14) if line is nanogpt_of_no_shape else (6000, 1 << 15)
     never = records.MANY_ROWS
     assert read_for_each_byte_more(monkeypatch, "nanogpt", line, rows, block_bytes=block_bytes, many_rows=never) < 2
 

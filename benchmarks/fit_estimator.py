@@ -31,7 +31,7 @@ import numpy as np
 
 from stepwatch.estimator.ceilings import measured_ceilings
 from stepwatch.estimator.constants import PLACE, Constants
-from stepwatch.estimator.estimation import CardSpeed, machine, step_terms
+from stepwatch.estimator.estimation import CardSpeed, card_speed, step_terms
 from stepwatch.estimator.workload import Workload
 from stepwatch.gpus import find_gpu
 from stepwatch.units import MILLI, TERA
@@ -101,7 +101,7 @@ class Row:
     is_geforce: bool
     group: str
     workload: Workload
-    machine: CardSpeed
+    card: CardSpeed
     measured_s: float
 
 
@@ -149,15 +149,15 @@ def rows() -> tuple[Row, ...]:
 def _row(raw: Mapping[str, str]) -> Row:
     gpu = find_gpu(raw["gpu"])
     workload = _workload(raw)
-    known = machine(workload, gpu, _link(raw["interconnect"], workload.world_size))
-    assert known is not None, raw["id"]
+    card = card_speed(workload, gpu, _link(raw["interconnect"], workload.world_size))
+    assert card is not None, raw["id"]
     if raw["ms_per_iter"]:
         seconds = float(raw["ms_per_iter"]) * MILLI
     else:
         seconds = workload.tokens_per_iteration / float(raw["tokens_per_s"])
     return Row(
         id=raw["id"], gpu=gpu.name, is_geforce=gpu.is_geforce, group=_group(workload), workload=workload,
-        machine=known, measured_s=seconds,
+        card=card, measured_s=seconds,
     )  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def _link(interconnect: str, cards: int) -> str | None:
 
 
 def estimated_s(row: Row, constants: Constants, *, communication: bool = True) -> float:
-    terms = step_terms(row.workload, row.machine, constants)
+    terms = step_terms(row.workload, row.card, constants)
     return sum(term.seconds for term in terms if communication or term.name != "communication")
 
 

@@ -26,7 +26,7 @@ BETWEEN_RUNS = 0.005
 _UNKNOWN = math.log(1e9)  # a ratio with a larger uncertainty counts as unknown
 Outcome = Literal["faster", "slower", "same", "not_comparable"]
 SIDES = ("A", "B")
-PARTS = ("step", "data", "eval", "checkpoint", "compile")
+COMPARED_PARTS = ("step", "data", "eval", "checkpoint", "compile")
 _PERCENT = re.compile(r"(?P<value>\d{1,4}(?:[.,]\d{1,4})?)\s?(?P<sign>%?)")
 _NOT_SPEED = frozenset({  # settings without an effect on the speed of a step
     "learning_rate", "weight_decay", "beta1", "beta2", "grad_clip", "decay_lr", "warmup_iters", "lr_decay_iters",
@@ -107,7 +107,7 @@ def compare(
     one, other = before.run.settings, after.run.settings
     shared = [name for name in one if name in other and name not in PRIVATE]
     parts = []
-    for part in PARTS:
+    for part in COMPARED_PARTS:
         first, second = (
             getattr(a.costs, f"{part}_s") if a.costs.how.get(f"{part}_s") != NOT_SEPARABLE else None
             for a in (before, after)

@@ -73,7 +73,7 @@ def arithmetic(workload: Workload, gpu: Gpu) -> str:
     return workload.dtype
 
 
-def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> CardSpeed | None:
+def card_speed(workload: Workload, gpu: Gpu, link: str | float | None = None) -> CardSpeed | None:
     """The speed of the card for this workload; None if unknown, as for a CPU."""
     dtype = arithmetic(workload, gpu)
     ceiling = matmul_ceiling(gpu, dtype)
@@ -94,7 +94,7 @@ def machine(workload: Workload, gpu: Gpu, link: str | float | None = None) -> Ca
     )
 
 
-def step_terms(workload: Workload, machine: CardSpeed, constants: Constants) -> tuple[Term, ...]:
+def step_terms(workload: Workload, card: CardSpeed, constants: Constants) -> tuple[Term, ...]:
     """The summands of one step on one of the cards, in order; launches count only if they exceed the card's work."""
     tokens, depth_width = workload.tokens_per_micro_step, workload.n_layer * workload.n_embd
     eager, written = workload.compile is False, workload.flash is False
@@ -105,18 +105,18 @@ def step_terms(workload: Workload, machine: CardSpeed, constants: Constants) -> 
     if workload.vocab_size % PADDING and workload.vocab_size > SMALL_VOCABULARY:
         head *= constants.unpadded_vocabulary
     products = FORWARD_AND_BACKWARD * LAYER_WEIGHTS * depth_width * workload.n_embd * again + head
-    efficiency = constants.matmul_efficiency * (1.0 if machine.tensor_cores else constants.no_tensor_cores)
+    efficiency = constants.matmul_efficiency * (1.0 if card.tensor_cores else constants.no_tensor_cores)
     attention = FORWARD_AND_BACKWARD * depth_width * workload.block_size  # of the half that the mask leaves
     if written:
         attention = 2 * attention / constants.attention_efficiency
     else:
-        slower = constants.hopper_attention if machine.slow_flash else 1.0
+        slower = constants.hopper_attention if card.slow_flash else 1.0
         softmax = STEP.softmax_share * STEP.usual_head / (workload.n_embd / workload.n_head)
         attention = attention / (constants.attention_efficiency * slower) * (1 - STEP.softmax_share + softmax)
 
     # ... and bytes over the bandwidth.
-    per_byte = (constants.large_cache if machine.large_cache else 1.0) / machine.bandwidth_bytes_per_s
-    per_byte *= constants.float32_bytes if machine.single_precision else 1.0
+    per_byte = (constants.large_cache if card.large_cache else 1.0) / card.bandwidth_bytes_per_s
+    per_byte *= constants.float32_bytes if card.single_precision else 1.0
     layer_bytes = constants.layer_bytes
     layer_bytes += constants.dropout_bytes if workload.dropout > 0 else 0.0
     layer_bytes += constants.no_flash_layer_bytes if written else 0.0
@@ -124,8 +124,8 @@ def step_terms(workload: Workload, machine: CardSpeed, constants: Constants) -> 
     scores = constants.score_bytes * workload.n_layer * workload.n_head * workload.block_size if written else 0.0
     logits = (constants.vocabulary_bytes + (constants.eager_vocabulary_bytes if eager else 0.0)) * workload.vocab_size
     micro = (
-        Term("matmul", tokens * products / (efficiency * machine.matmul_flops)),
-        Term("attention", tokens * again * attention / machine.matmul_flops),
+        Term("matmul", tokens * products / (efficiency * card.matmul_flops)),
+        Term("attention", tokens * again * attention / card.matmul_flops),
         Term("elementwise", tokens * again * layer_bytes * depth_width * per_byte),
         Term("scores", tokens * again * scores * per_byte),
         Term("logits", tokens * logits * per_byte),
@@ -140,14 +140,14 @@ def step_terms(workload: Workload, machine: CardSpeed, constants: Constants) -> 
     waiting = max(0.0, constants.launch_s + per_layer * workload.n_layer - working)
     times = workload.micro_steps
     traffic = constants.optimizer_bytes if workload.fused else constants.unfused_optimizer_bytes
-    updates = traffic * workload.n_params / machine.bandwidth_bytes_per_s
-    updates += workload.optimizer_flops / (efficiency * machine.matmul_flops)
+    updates = traffic * workload.n_params / card.bandwidth_bytes_per_s
+    updates += workload.optimizer_flops / (efficiency * card.matmul_flops)
     return (
         *(Term(term.name, term.seconds * times) for term in micro),
         Term("launch", waiting * times),
         Term("optimizer", updates),
         Term("iteration", constants.iteration_s),
-        Term("communication", communication_s(workload, machine.link_bytes_per_s, constants, working + waiting)),
+        Term("communication", communication_s(workload, card.link_bytes_per_s, constants, working + waiting)),
     )
 
 
@@ -200,12 +200,12 @@ def estimate(
         workload = replace(workload, world_size=n_gpus)
     if gpu.segment == "cpu" and gpu.calibration is not None:
         return _on_processor(workload, gpu, gpu.calibration, link)
-    known = machine(workload, gpu, link)
+    card = card_speed(workload, gpu, link)
     floor_s = floor_step_s(workload, gpu)
-    if known is None or floor_s is None:
+    if card is None or floor_s is None:
         return None
-    terms = step_terms(workload, known, fitted())
-    low, high = widths()[_kind(workload, known)]
+    terms = step_terms(workload, card, fitted())
+    low, high = widths()[_kind(workload, card)]
     mid = max(sum(term.seconds for term in terms), floor_s)
     step_s = Interval(max(mid * low, floor_s), mid, mid * high)
 
@@ -230,25 +230,32 @@ def estimate(
     return corrected(found, workload, gpu)
 
 
-def _on_processor(workload: Workload, gpu: Gpu, known: Calibration, link: str | float | None) -> Estimate:
+def _on_processor(workload: Workload, gpu: Gpu, calibration: Calibration, link: str | float | None) -> Estimate:
     """From the parts that were measured; in float32 for any dtype, as nanoGPT does without a card."""
     from stepwatch.estimator.measured import doubt, measured_evaluation_s, measured_step
 
     workload = replace(workload, dtype="float32")
     floor_s = floor_step_s(workload, gpu) or 0.0
-    terms = measured_step(workload, known)
+    terms = measured_step(workload, calibration)
     rate = link_bytes_per_s(gpu, workload.world_size, link)
     micro_s = sum(term.seconds for term in terms if term.name != "optimizer") / workload.micro_steps
     terms = (*terms, Term("communication", communication_s(workload, rate, fitted(), micro_s)))
-    step_s, evaluation_s = max(sum(term.seconds for term in terms), floor_s), measured_evaluation_s(workload, known)
-    slower, eval_slower = (1 + doubt(workload, known, least) for least in (DOUBT.step, DOUBT.evaluation))
+    step_s, evaluation_s = (
+        max(sum(term.seconds for term in terms), floor_s),
+        measured_evaluation_s(workload, calibration),
+    )
+    slower, eval_slower = (1 + doubt(workload, calibration, least) for least in (DOUBT.step, DOUBT.evaluation))
     # Parts that were measured while other programs ran may be faster on an idle machine, by the factor they waited.
-    faster, eval_faster, floor_s = slower * known.waiting, eval_slower * known.waiting, floor_s / known.waiting
+    faster, eval_faster, floor_s = (
+        slower * calibration.waiting,
+        eval_slower * calibration.waiting,
+        floor_s / calibration.waiting,
+    )
     return Estimate(
         step_s=Interval(max(step_s / faster, floor_s), step_s, step_s * slower),
         eval_s=Interval(evaluation_s / eval_faster, evaluation_s, evaluation_s * eval_slower),
-        checkpoint_s=_checkpoint(workload, known),
-        compile_s=_compilation(workload, known),
+        checkpoint_s=_checkpoint(workload, calibration),
+        compile_s=_compilation(workload, calibration),
         vram_bytes=vram_bytes(workload, gpu),
         floor_step_s=floor_s,
         bound=_bound(terms),
@@ -265,36 +272,36 @@ def floor_step_s(workload: Workload, gpu: Gpu) -> float | None:
     return least_flops_per_iteration(workload) / (peak * gpu.boost_slack * workload.world_size)
 
 
-def _kind(workload: Workload, known: CardSpeed) -> str:
+def _kind(workload: Workload, card: CardSpeed) -> str:
     """Which held-out errors show how wrong this estimate may be."""
     if workload.compile is None or workload.flash is None:
         return "unknown_stack"
-    if not workload.compile or known.single_precision:
+    if not workload.compile or card.single_precision:
         return "other"
     if not workload.flash:
         return "no_flash"
     # Of the held-out rows, 20 on cards without their own measured ceiling were off by 8.4 % in the median, 29 on
     # measured ones by 8.2 %: a similar card is as good. Cards of other makers have none.
-    if not known.ceiling_known:
+    if not card.ceiling_known:
         return "unknown_card"
     return "several" if workload.world_size > 1 else "single"
 
 
-def _checkpoint(workload: Workload, known: Calibration | None) -> Interval:
+def _checkpoint(workload: Workload, calibration: Calibration | None) -> Interval:
     size = checkpoint_bytes(workload)
-    if known is not None:
+    if calibration is not None:
         from stepwatch.estimator.measured import measured_checkpoint_s
 
-        mid = measured_checkpoint_s(workload, known, size)
+        mid = measured_checkpoint_s(workload, calibration, size)
         return Interval(mid * DOUBT.faster_save, mid, mid * DOUBT.slower_save)
     return Interval(size / FASTEST_SAVE, size / SAVE_BYTES_PER_S, size / SLOWEST_SAVE)
 
 
-def _compilation(workload: Workload, known: Calibration | None) -> Interval:
+def _compilation(workload: Workload, calibration: Calibration | None) -> Interval:
     if workload.compile is False:
         return EAGER_START
     mid = COMPILE.base_s + COMPILE.per_layer_s * workload.n_layer
-    timed = None if known is None else known.figures.get("compile")
+    timed = None if calibration is None else calibration.figures.get("compile")
     if timed is not None:
         from stepwatch.gpus.calibration import COMPILED_LAYERS
 

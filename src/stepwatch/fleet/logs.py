@@ -23,7 +23,7 @@ from stepwatch.readers.log_files import groups_of, name_of
 from stepwatch.samples import LOG_FILE, PARQUET_FILE, RUN_FILES, SAMPLES_FILE
 from stepwatch.sources import unreadable
 from stepwatch.sources.contents import SUFFIXES
-from stepwatch.sources.directories import BESIDE, EVENTS, OUTPUT, PARTS, RANK
+from stepwatch.sources.directories import EVENT_DIRECTORIES, EVENTS, OUTPUT, RANK, WANDB_FILES
 
 T = TypeVar("T")
 
@@ -169,18 +169,18 @@ def logs_among(files: Iterable[File]) -> Iterator[FileGroup]:
         above, _, own = place.rpartition("/")
         if LOG_FILE in names and (SAMPLES_FILE in names or PARQUET_FILE in names):
             kinds[place] = "recorded"
-        elif any(name in names for name in BESIDE[1:]) or (BESIDE[0] in names and OUTPUT in names):
+        elif any(name in names for name in WANDB_FILES[1:]) or (WANDB_FILES[0] in names and OUTPUT in names):
             kinds[above if own == "files" else place] = "wandb"
         elif "meta.yaml" in names and place in measured:
             kinds[place] = "mlflow"
         elif any(map(EVENTS.search, names)):
-            kinds[above if own in PARTS else place] = "events"
+            kinds[above if own in EVENT_DIRECTORIES else place] = "events"
     runs: dict[str, list[File]] = {}
     for place, names in places.items():
         above, _, own = place.rpartition("/")
         owner: str | None = place  # the run directory that the place is in
         if place not in kinds:
-            owner = above if kinds.get(above) == "events" and own in PARTS else None
+            owner = above if kinds.get(above) == "events" and own in EVENT_DIRECTORIES else None
             while owner is None and above:
                 owner = above if kinds.get(above) in ("wandb", "mlflow") else None
                 above = above.rpartition("/")[0]
@@ -198,7 +198,7 @@ def logs_among(files: Iterable[File]) -> Iterator[FileGroup]:
 # the file name.
 _BELONGS: Mapping[str, Callable[[str, str], bool]] = {
     "recorded": lambda inner, name: not inner and name in (*RUN_FILES, ENVIRONMENT_FILE),
-    "wandb": lambda inner, name: name in (OUTPUT, *BESIDE) or name.endswith(".wandb"),
+    "wandb": lambda inner, name: name in (OUTPUT, *WANDB_FILES) or name.endswith(".wandb"),
     "mlflow": lambda inner, name: name == "meta.yaml" or inner in ("params", "metrics"),
     "events": lambda inner, name: EVENTS.search(name) is not None,
 }

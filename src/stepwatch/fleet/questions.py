@@ -22,7 +22,7 @@ from stepwatch.verdict import Status
 
 GROUPS = {"card": "gpu"}
 """Common names of columns."""
-PARTS = ("step", "data", "eval", "checkpoint", "compile", "start", "stall", "unexplained")
+HOUR_PARTS = ("step", "data", "eval", "checkpoint", "compile", "start", "stall", "unexplained")
 _WEEK = "strftime(date_trunc('week', started_at), '%Y-%m-%d')"
 _SINCE = Pattern(r"(\d+(?:\.\d+)?)\s*([hdw])")
 _UNITS_S = {"h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
@@ -133,9 +133,9 @@ def restricted(request: FleetRequest) -> duckdb.DuckDBPyConnection:
 
 
 def _shares(database: duckdb.DuckDBPyConnection, restarted: Sequence[Job]) -> list[Share]:
-    sums = ", ".join(f"coalesce(sum(parts_{part}_s * coalesce(world_size, 1)) / {HOUR_S}, 0)" for part in PARTS)
+    sums = ", ".join(f"coalesce(sum(parts_{part}_s * coalesce(world_size, 1)) / {HOUR_S}, 0)" for part in HOUR_PARTS)
     (spent_on, *_) = database.sql(f"select {sums} from runs").fetchall()
-    hours = dict(zip(PARTS, spent_on, strict=True))
+    hours = dict(zip(HOUR_PARTS, spent_on, strict=True))
     hours["redone"] = min(sum(job.redone_s * job.cards for job in restarted) / HOUR_S, hours["step"])
     hours["step"] -= hours["redone"]
     hours["restart"] = sum((job.gap_s or 0.0) * job.cards for job in restarted) / HOUR_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from stepwatch.analysis.goodput import DATA, PARTS, START
+from stepwatch.analysis.goodput import START, WITH_DATA
 from stepwatch.messages import Message
 from stepwatch.settings import KINDS, PRIVATE
 
@@ -66,7 +66,7 @@ def _runs() -> Iterator[Column]:
     yield Column("wall_s", NUMBER, "s", "wall time of the logged span")
     yield Column("wall_s_low", NUMBER, "s", "wall time: low end")
     yield Column("wall_s_high", NUMBER, "s", "wall time: high end")
-    for part in (PARTS[0], DATA, *PARTS[1:], START):
+    for part in (*WITH_DATA, START):
         yield Column(f"parts_{part}_s", NUMBER, "s", f"of the wall time: {part}")
     yield from _interval("total_s", "s", "forecast of the whole run")
     yield from _interval("remaining_s", "s", "forecast of what is left")

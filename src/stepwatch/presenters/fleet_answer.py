@@ -13,7 +13,11 @@ from stepwatch.units import HOUR_S
 from stepwatch.verdict import Status
 
 MOST_ROWS = 20
-PARTS = {**PART_NAMES, "redone": Message("Work done again after restarts"), "restart": Message("Down between restarts")}
+FLEET_PART_NAMES = {
+    **PART_NAMES,
+    "redone": Message("Work done again after restarts"),
+    "restart": Message("Down between restarts"),
+}
 _SUSPECTS = {
     "node": Message(
         "Node {name:word} is slow: the steps of its {runs:n} runs take {slower:pct} longer than the same work elsewhere."
@@ -101,7 +105,7 @@ def suspect_text(suspect: Suspect) -> Iterator[Message]:
 
 def _hours(report: FleetReport) -> doc.Table:
     head = (Message("Part"), Message("GPU hours"), Message("Share"))
-    rows = ((PARTS[part.part], hours(part.hours), share(part.share)) for part in report.shares)
+    rows = ((FLEET_PART_NAMES[part.part], hours(part.hours), share(part.share)) for part in report.shares)
     return doc.Table(head, "lrr", tuple(rows), doc.Priority.ALWAYS)
 
 

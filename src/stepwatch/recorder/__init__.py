@@ -25,7 +25,7 @@ from stepwatch.recorder.header import VERSION, line_of, machine, plain_settings,
 from stepwatch.recorder.lines import Lines, WarnOnce
 from stepwatch.recorder.phase import CHECKPOINT, COMPILE, DATA, EVALUATION, NOTHING, PARTS_OF_STEP, STEP, WAIT, Phase
 from stepwatch.recorder.stopwatch import Stopwatch
-from stepwatch.samples import BESIDE
+from stepwatch.samples import SAMPLES_SUFFIX
 
 __all__ = ["Phase", "Recorder"]
 
@@ -170,7 +170,7 @@ class Recorder:
         """Runs in a separate process, which takes no time from the training and does not get its Ctrl-C."""
         # The ranks of a machine are children of the same launcher; work of another rank is not that of another program.
         pid = self._process if self.world_size == 1 else os.getppid()
-        samples = os.path.splitext(self.path)[0] + BESIDE
+        samples = os.path.splitext(self.path)[0] + SAMPLES_SUFFIX
         command = [sys.executable, "-m", "stepwatch.sampler", samples, str(pid), str(self._process)]
         try:
             return subprocess.Popen(

@@ -9,7 +9,7 @@ LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE = "train.log", "samples.csv", "arrivals.cs
 PARQUET_FILE = "samples.parquet"
 RUN_FILES = (LOG_FILE, SAMPLES_FILE, ARRIVALS_FILE, PARQUET_FILE)
 """The files in a directory made by `stepwatch run`."""
-BESIDE = ".samples.csv"
+SAMPLES_SUFFIX = ".samples.csv"
 """The suffix of the samples of any other log: `run.samples.csv` for `run.jsonl`."""
 
 MACHINE: Mapping[str, str] = {

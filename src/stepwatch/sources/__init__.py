@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stepwatch.errors import NoIterations, UnreadableInput
 from stepwatch.messages import Message
 from stepwatch.platforms import open_files_limit, opened_to_follow
-from stepwatch.samples import BESIDE, LOG_FILE
+from stepwatch.samples import LOG_FILE, SAMPLES_SUFFIX
 from stepwatch.sources.contents import (
     BLOCK_BYTES,
     READ_BYTES,
@@ -277,7 +277,7 @@ def samples_of_log(path: str) -> str | None:
         return path if is_run_directory(path) else None
     if os.path.basename(path) == LOG_FILE and is_run_directory(os.path.dirname(path) or "."):
         return os.path.dirname(path) or "."
-    found = os.path.splitext(path)[0] + BESIDE
+    found = os.path.splitext(path)[0] + SAMPLES_SUFFIX
     return found if os.path.isfile(path) and os.path.isfile(found) else None
 
 

@@ -14,18 +14,18 @@ from stepwatch.sources.contents import SUFFIXES
 
 
 OUTPUT = "output.log"
-BESIDE = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
+WANDB_FILES = ("config.yaml", "wandb-metadata.json", "wandb-summary.json")
 EVENTS = re.compile(r"\.tfevents\.\d")
-PARTS = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
+EVENT_DIRECTORIES = ("train", "validation", "val", "eval")  # Keras keeps the files of a run in two directories
 
 
 def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
     """The console output of a W&B run and the files that say more about it; None for any other directory."""
     inner = os.path.join(path, "files")
     place = inner if os.path.isdir(inner) else path
-    beside = [file for name in BESIDE if os.path.isfile(file := os.path.join(place, name))]
+    beside = [file for name in WANDB_FILES if os.path.isfile(file := os.path.join(place, name))]
     output = os.path.join(place, OUTPUT)
-    if not any(file.endswith(BESIDE[1:]) for file in beside) and not (beside and os.path.isfile(output)):
+    if not any(file.endswith(WANDB_FILES[1:]) for file in beside) and not (beside and os.path.isfile(output)):
         return None
     records = sorted(name for name in os.listdir(path) if name.endswith(".wandb"))
     beside += [os.path.join(path, name) for name in records[:1]]
@@ -35,7 +35,7 @@ def wandb_files(path: str) -> tuple[str | None, list[str]] | None:
 def event_files(path: str) -> list[str]:
     """The event files of one run, sorted by name, which begins with their time."""
     found = []
-    for place in (path, *(os.path.join(path, part) for part in PARTS)):
+    for place in (path, *(os.path.join(path, part) for part in EVENT_DIRECTORIES)):
         if os.path.isdir(place):
             with os.scandir(place) as entries:
                 some = islice(entries, 10_000)  # a directory with more entries does not contain logs
@@ -91,8 +91,8 @@ def places_below(top: str, on_error: Callable[[OSError], None]) -> Iterator[tupl
         directories[:] = sorted(name for name in directories if not name.startswith((".", "__pycache__")))
         if place.count(os.sep) >= deepest or wandb_files(place) is not None or mlflow_files(place):
             directories.clear()
-        if event_files(place):  # they include the files in PARTS
-            directories[:] = [name for name in directories if name not in PARTS]
+        if event_files(place):  # they include the files in EVENT_DIRECTORIES
+            directories[:] = [name for name in directories if name not in EVENT_DIRECTORIES]
         own = is_run_directory(place)  # next to its log are samples, which are not logs
         yield place, [LOG_FILE] if own else sorted(name for name in names if not name.startswith("."))
 

@@ -21,7 +21,7 @@ PRETRAINED = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 MODERN = "modern"
 RECIPES = ("nanogpt", MODERN)
 # What `without` can leave out of the modern recipe (trainer/modern.py).
-PARTS = ("muon", "rotary", "qk_norm", "relu2", "zero_init", "cap", "untied", "value_embeddings", "warm_down")
+RECIPE_PARTS = ("muon", "rotary", "qk_norm", "relu2", "zero_init", "cap", "untied", "value_embeddings", "warm_down")
 _WORDS = {
     "recipe": RECIPES,
     "dtype": DTYPES,
@@ -97,7 +97,9 @@ class TrainConfig:
     )
     without: str = _setting(
         "",
-        Message("parts of recipe=modern to leave out, separated by commas: {parts:word}", {"parts": ", ".join(PARTS)}),
+        Message(
+            "parts of recipe=modern to leave out, separated by commas: {parts:word}", {"parts": ", ".join(RECIPE_PARTS)}
+        ),
     )
     chunked_loss: bool = _setting(True, Message("never keep all logits of a large vocabulary at once"))
     tensorboard_log: bool = _setting(False, Message("write TensorBoard event files to out_dir; needs tensorboard"))
@@ -121,12 +123,12 @@ class TrainConfig:
                     raise _no_value(name, str(value))
         heads = {"width": self.n_embd, "heads": self.n_head}
         left_out = set(self.without.split(",")) - {""}
-        if not left_out <= set(PARTS) or (left_out and self.recipe != MODERN):
+        if not left_out <= set(RECIPE_PARTS) or (left_out and self.recipe != MODERN):
             raise UsageError(
                 Message("“{value:word}” is not a value for {name:word}", {"value": self.without, "name": "without"}),
                 Message(
                     "with recipe=modern, {name:word} is one or more of {words:word}, with commas between them",
-                    {"name": "without", "words": ", ".join(PARTS)},
+                    {"name": "without", "words": ", ".join(RECIPE_PARTS)},
                 ),
             )
         if self.recipe == MODERN and self.n_embd % (2 * self.n_head) == self.n_head:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stepwatch.trainer.config import MODERN, PARTS, TrainConfig
+from stepwatch.trainer.config import MODERN, RECIPE_PARTS, TrainConfig
 from stepwatch.trainer.loss import capped, cross_entropy
 from stepwatch.trainer.model import WEIGHT_STD, GPTConfig
 from stepwatch.trainer.optimizer import AdamW, fused_if_possible
@@ -40,7 +40,7 @@ class ModernConfig(GPTConfig):
     without: str = ""
 
     def __post_init__(self) -> None:
-        if not set(self.without.split(",")) <= {"", *PARTS}:
+        if not set(self.without.split(",")) <= {"", *RECIPE_PARTS}:
             raise ValueError(self.without)
 
     def has(self, part: str) -> bool:

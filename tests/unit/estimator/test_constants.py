@@ -165,7 +165,7 @@ def test_no_unmeasured_card_boosts_further_than_the_measured_ones() -> None:
 def test_a_normal_mfu_is_that_of_nine_in_ten_published_runs() -> None:
     """Of those that the model can express: one in seven of the 288 is of another kind."""
     reached = [
-        flops_per_iteration(row.workload) / row.workload.world_size / row.measured_s / row.machine.matmul_flops
+        flops_per_iteration(row.workload) / row.workload.world_size / row.measured_s / row.card.matmul_flops
         for row in rows()
         if row.workload.n_params >= 100e6
         and row.workload.tokens_per_micro_step >= 8192

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from stepwatch.errors import UsageError  # noqa: E402
 from stepwatch.trainer import optimizer as optimizers  # noqa: E402
-from stepwatch.trainer.config import PARTS, TrainConfig  # noqa: E402
+from stepwatch.trainer.config import RECIPE_PARTS, TrainConfig  # noqa: E402
 from stepwatch.trainer.modern import CAP, ModernConfig, ModernGPT, Rotary, optimizer_of, orthogonalised  # noqa: E402
 from stepwatch.trainer.setup import model_of  # noqa: E402
 
@@ -91,7 +91,7 @@ def test_logits_stay_within_the_cap() -> None:
     assert model(tokens()[:, :-1])[0].abs().max() <= CAP
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", RECIPE_PARTS)
 def test_each_part_can_be_left_out_and_the_rest_learns(part: str) -> None:
     config = replace(CONFIG, without=part)
     torch.manual_seed(1)

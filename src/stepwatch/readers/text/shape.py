@@ -285,12 +285,12 @@ def alike(
     poor = 0  # shapes with too few lines to be worth it
     refused: set[bytes] = set()
     marks = {mark for statement in statements for mark in statement.marks}
-    for _ in range(40):
+    for _ in range(40):  # a bound that no format reaches
         model = _model(block, lines, statements, marks, prefixes, refused)
         if model is None or poor > 3:
             return
         fits, found = model.shape.match(block, lines)
-        poor += len(fits) < 4
+        poor += len(fits) < 4  # as fast one by one
         # Check a sample: the pattern must find the same fields in these lines as in the model.
         some = {(len(fits) - 1) * part // 15 for part in range(16)} if len(fits) else ()
         texts = (block.line(fits[place]).decode("utf-8", "replace") for place in some)

@@ -8,6 +8,8 @@ Needs torch. Without a checkout of nanoGPT the exchange with it is left out, wit
 from __future__ import annotations
 
 import argparse
+import itertools
+import multiprocessing
 import os
 import random
 import shutil
@@ -18,9 +20,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event
 from typing import Any, NamedTuple
 
 KILLS, MEGABYTES = 200, 130
@@ -29,38 +32,10 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "bias": False}
 TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand.\n" * 60
-# Forks a process for each line it reads, since torch takes seconds to load. The fork saves as fast as it can and prints
-# each number once its save has been handed over. Each line is one write, and one process writes at a time: print()
-# writes in pieces if PYTHONUNBUFFERED is set, and a number between the pieces of "process 123" sent the kill to
-# process 1, which ignores it. It must not have a second thread either, such as the one that OpenBLAS starts with numpy:
-# a fork inherits a lock that such a thread holds, and waits for it for ever.
-SAVING = """
-import os, sys, torch
-from pathlib import Path
-from stepwatch.trainer.keeper import CheckpointWriter
-
-def save(begin):
-    keeper = CheckpointWriter(Path(sys.argv[1]))
-    args = dict(n_layer=1, n_head=1, n_embd=1, block_size=1, bias=False, vocab_size=1)
-    weights = {str(i): torch.zeros(50_000) for i in range(4)}
-    for at in range(begin, 10**9):
-        for weight in weights.values():
-            weight.fill_(at)
-        keeper.save(dict(model=weights, optimizer={}, model_args=args, iter_num=at, best_val_loss=1.0, config={}), at)
-        os.write(1, b"%d\\n" % at)  # one call: killed in between, half a line would be left
-
-torch.set_num_threads(1)
-if os.path.isdir("/proc/self/task"):
-    assert len(os.listdir("/proc/self/task")) == 1
-print("ready", flush=True)
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        os.write(1, b"process %d\\n" % os.getpid())
-        save(int(line))
-    os.waitpid(child, 0)
-    os.write(1, b"dead\\n")
-"""
+# Processes are forked from one that has loaded torch, which takes seconds. That one must not have a second thread, as
+# OpenBLAS starts one with numpy: a fork inherits a lock that such a thread holds, and waits for it for ever.
+FORKING = multiprocessing.get_context("forkserver")
+LONGEST_PAUSE_S = 0.1  # of some saves
 
 
 class Killings(NamedTuple):
@@ -76,46 +51,50 @@ def killings(directory: Path, *, times: int, seed: int) -> Killings:
     moments = random.Random(seed)
     lost: list[str] = []
     begin = 1
-    command = [sys.executable, "-c", SAVING, str(directory)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=os.environ | ONE_THREAD, start_new_session=True
-    ) as launcher:
-        assert launcher.stdout is not None
-        launcher.stdout.readline()  # ready; a busy machine may take a minute to load torch
-        for number in range(times):
-            # Ends all processes, and so every wait for their output; the disk may hold up a process for a while.
-            deadline = Timer(LONGEST_S, os.killpg, (launcher.pid, signal.SIGKILL))
-            deadline.start()
-            told = _killed(launcher, begin, moments.uniform(0, 0.25))
-            deadline.cancel()
-            problem, found = _state(directory / "ckpt.pt", told)
-            if problem:
-                lost.append(f"kill {number + 1}: {problem}")
-            begin = found + 1
-        launcher.communicate()
+    for number in range(times):
+        told = _killed(directory, begin, moments.uniform(0, LONGEST_PAUSE_S))
+        problem, found = _state(directory / "ckpt.pt", told)
+        if problem:
+            lost.append(f"kill {number + 1}: {problem}")
+        begin = found + 1
     return Killings(times, lost, begin - 1)
 
 
-def _killed(launcher: subprocess.Popen[str], begin: int, after_s: float) -> int:
-    """The last save that the process reported before it was killed, some time after its first."""
-    assert launcher.stdin is not None
-    assert launcher.stdout is not None
-    launcher.stdin.write(f"{begin}\n")
-    process, told = 0, list[int]()
-    while not (process and told):
-        line = launcher.stdout.readline()
-        if not line:
-            raise TimeoutError(f"no save within {LONGEST_S} s of the start of a process")
-        *name, number = line.split()
-        process, told = (int(number), told) if name else (process, [*told, int(number)])
+def _save_for_ever(directory: Path, begin: int, told: Connection) -> None:
+    """Saves as fast as it can, and tells each number once its save has been handed over."""
+    import torch
+
+    from stepwatch.trainer.keeper import CheckpointWriter
+
+    torch.set_num_threads(1)
+    keeper = CheckpointWriter(directory)
+    args = {"n_layer": 1, "n_head": 1, "n_embd": 1, "block_size": 1, "bias": False, "vocab_size": 1}
+    weights = {str(number): torch.zeros(50_000) for number in range(4)}
+    for at in itertools.count(begin):
+        for weight in weights.values():
+            weight.fill_(at)
+        checkpoint = {"model": weights, "optimizer": {}, "model_args": args, "iter_num": at, "best_val_loss": 1.0}
+        keeper.save({**checkpoint, "config": {}}, at)
+        told.send_bytes(b"%d" % at)  # in one piece: killed in between, half of it would be left
+
+
+def _killed(directory: Path, begin: int, after_s: float) -> int:
+    """The last save that a process told before it was killed, some time after its first."""
+    here, there = FORKING.Pipe(duplex=False)
+    process = FORKING.Process(target=_save_for_ever, args=(directory, begin, there))
+    process.start()
+    there.close()
+    saves = here.poll(LONGEST_S)
     time.sleep(after_s)
-    os.kill(process, signal.SIGKILL)
-    while (line := launcher.stdout.readline()) != "dead\n":
-        if not line:
-            raise TimeoutError(f"not dead {LONGEST_S} s after its start")
-        told.append(int(line))
-    return told[-1]
+    process.kill()
+    process.join(LONGEST_S)  # the disk may hold it up for a while
+    if not saves or process.exitcode != -signal.SIGKILL:
+        raise TimeoutError(f"no save, or no end, within {LONGEST_S} s: exit code {process.exitcode}")
+    told = 0
+    with here, suppress(EOFError):
+        while True:
+            told = int(here.recv_bytes())
+    return told
 
 
 def _state(path: Path, told: int) -> tuple[str | None, int]:
@@ -285,6 +264,7 @@ def measure(nanogpt: Path | None, *, kills: int, megabytes: int) -> Iterator[str
             yield from (f"exchange: {line}" for line in exchange(nanogpt, directory))
         yield f"full disk: {full_disk(directory)}"
         yield from _told(waiting(directory, megabytes), megabytes)
+        os.environ.update(ONE_THREAD)  # of the process that forks, begun below
         found = killings(directory / "killed", times=kills, seed=0)
         yield " ".join([f"SIGKILL {kills} times during {found.saves} saves: {len(found.lost)} lost more", *found.lost])
 
@@ -308,6 +288,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--megabytes", type=int, default=MEGABYTES)
     options = parser.parse_args()
+    FORKING.set_forkserver_preload(["stepwatch.trainer.keeper"])
     for line in measure(options.nanogpt, kills=options.kills, megabytes=options.megabytes):
         print(line, flush=True)
 

@@ -62,7 +62,7 @@ def before_each_step(do: Callable[[int], None]) -> None:
 
 def stepwatch_train_slowly(*flags: str) -> None:
     """Little is computed while a test looks at what is beside it."""
-    before_each_step(lambda number: time.sleep(0.05))
+    before_each_step(lambda number: time.sleep(0.2))
     stepwatch_train(*flags)
 
 

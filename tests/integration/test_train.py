@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.checkpoints import small_disk
+from benchmarks.checkpoints import killings, small_disk
 from tests.calibrations import a_calibration
 from tests.forked import (
     Running,
@@ -392,6 +392,10 @@ def test_a_run_that_was_interrupted_has_the_losses_of_one_that_was_not(
     assert parts == whole
 
 
+def test_killed_at_random_moments_the_checkpoint_is_whole_and_recent(tmp_path: Path) -> None:
+    assert killings(tmp_path, times=10, seed=1).lost == []
+
+
 def test_a_longer_block_than_the_checkpoints_is_refused(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     train("--max_iters=0")
     longer = 2 * int(TINY["block_size"])
@@ -523,9 +527,9 @@ def test_a_stop_in_a_fresh_run_leaves_what_an_older_one_saved(train: Train, plac
 
 def test_a_stop_is_served_inside_an_evaluation(train: Train, place: Path) -> None:
     train("--max_iters=20", "--eval_interval=20", "--always_save_checkpoint=False")
-    # Minutes of evaluation after two steps.
+    # Seconds of evaluation after two steps.
     process = started(
-        "--init_from=resume", "--eval_interval=22", "--eval_iters=100000", "--always_save_checkpoint=False",
+        "--init_from=resume", "--eval_interval=22", "--eval_iters=20000", "--always_save_checkpoint=False",
         until="evaluation at 22:",
     )  # fmt: skip
     asked = time.monotonic()

@@ -262,10 +262,6 @@ def test_what_cannot_be_written_is_told_and_training_goes_on(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["ckpt.pt"]
 
 
-def test_killed_at_random_moments_the_checkpoint_is_whole_and_recent(tmp_path: Path) -> None:
-    assert benchmark.killings(tmp_path, times=10, seed=1).lost == []
-
-
 # --- someone asks to stop ---------------------------------------------------------------------------------------
 
 

@@ -64,8 +64,13 @@ def largest_batch_size(workload: Workload, gpu: Gpu) -> int | None:
     """The largest micro-batch that fits; 0 if not even one sequence does."""
     if gpu.vram_bytes is None:
         return None
-    sizes = range(1, min(int(gpu.vram_bytes), sys.maxsize))  # a sequence takes more than a byte; a browser has 32 bits
-    return bisect_right(sizes, gpu.vram_bytes, key=lambda size: vram_bytes(replace(workload, batch_size=size), gpu).mid)
+    beyond = 1
+    while beyond < sys.maxsize and fits(replace(workload, batch_size=beyond), gpu):
+        beyond *= 2
+    sizes = range(1, min(beyond, sys.maxsize))  # a browser has 32 bits
+    return bisect_right(
+        sizes, gpu.vram_bytes, lo=beyond // 2, key=lambda size: vram_bytes(replace(workload, batch_size=size), gpu).mid
+    )
 
 
 def checkpoint_bytes(workload: Workload) -> float:

@@ -14,6 +14,7 @@ from tools import ROOT
 
 from stepwatch.fleet.collect import CollectRequest, collect
 from stepwatch.fleet.questions import FleetRequest, ask
+from stepwatch.fleet_report import FleetReport
 from stepwatch.i18n import LANGUAGES
 from stepwatch.presenters import render
 
@@ -30,10 +31,14 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return top, store
 
 
-def test_restarts_are_chained_into_jobs(chains: tuple[Path, str]) -> None:
-    report = ask(FleetRequest(store=chains[1]))
-    assert report.job_count == 8
-    jobs = {Path(job.name).parent.name: job for job in report.jobs}
+@pytest.fixture(scope="module")
+def whole(chains: tuple[Path, str]) -> FleetReport:
+    return ask(FleetRequest(store=chains[1], by=("card", "project")))
+
+
+def test_restarts_are_chained_into_jobs(whole: FleetReport) -> None:
+    assert whole.job_count == 8
+    jobs = {Path(job.name).parent.name: job for job in whole.jobs}
     for seed in range(8):
         truth, job = a_chain(seed), jobs[f"job{seed}"]
         assert (job.starts, job.redone) == (truth.starts, truth.redone), seed
@@ -41,14 +46,12 @@ def test_restarts_are_chained_into_jobs(chains: tuple[Path, str]) -> None:
         assert job.gap_s == pytest.approx(truth.gap_s, rel=0.01), seed
 
 
-def test_the_parts_of_a_fleet_are_all_its_hours(chains: tuple[Path, str]) -> None:
-    report = ask(FleetRequest(store=chains[1]))
-    assert sum(share.share for share in report.shares) == pytest.approx(1)
-    assert {"redone", "restart"} <= {share.part for share in report.shares}
+def test_the_parts_of_a_fleet_are_all_its_hours(whole: FleetReport) -> None:
+    assert sum(share.share for share in whole.shares) == pytest.approx(1)
+    assert {"redone", "restart"} <= {share.part for share in whole.shares}
 
 
-def test_restrictions_and_groups(chains: tuple[Path, str]) -> None:
-    whole = ask(FleetRequest(store=chains[1], by=("card", "project")))
+def test_restrictions_and_groups(chains: tuple[Path, str], whole: FleetReport) -> None:
     assert sum(group.runs for group in whole.groups) == whole.runs
     some = ask(FleetRequest(store=chains[1], where="project = 'job3'"))
     assert {Path(job.name).parent.name for job in some.jobs} == {"job3"}
@@ -86,10 +89,9 @@ def test_a_regression_is_named_with_its_day_and_what_changed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("form", ["terminal", "md", "html", "json"])
-def test_every_form_in_every_language(form: str, chains: tuple[Path, str]) -> None:
-    report = ask(FleetRequest(store=chains[1], by=("card",)))
+def test_every_form_in_every_language(form: str, whole: FleetReport) -> None:
     for language in LANGUAGES if form != "html" else ("en",):  # a page holds them all
-        text = str(render(report, form, language))
+        text = str(render(whole, form, language))
         assert form == "html" or not re.search(r"\{\w+:\w+\}", text)
         if form == "json":
             told = json.loads(text)

@@ -158,9 +158,8 @@ def change(page: Page) -> None:
 
 
 def answered_at_all(page: Page) -> None:
-    expect(page.locator("body")).not_to_have_attribute("aria-busy", "true")
-    expect(page.locator("#report article")).to_be_visible()
-    expect(page.locator("#answer")).not_to_have_class("stale")
+    """By a selector: as long as `expect` is not fulfilled, it describes the page for its message, at each look."""
+    page.wait_for_selector("body:not([aria-busy=true]) #answer:not(.stale) #report article")
 
 
 def drawn(page: Page) -> None:
@@ -266,12 +265,6 @@ def test_an_example_is_one_click_away(page: Page) -> None:
     assert (ROOT / "src/stepwatch/web/page/example.log").read_text() == LOG  # of our own examples
 
 
-def test_ctrl_enter_asks(page: Page) -> None:
-    put(page, "#explain-text", LOG)
-    page.press("#explain-text", "Control+Enter")
-    drawn(page)
-
-
 def test_a_click_before_the_script_puts_nothing_into_the_address(page: Page, address: str) -> None:
     held: list[Route] = []
     page.route("**/page/page.js*", lambda route: held.append(route), times=1)
@@ -289,13 +282,16 @@ def test_a_click_before_the_script_puts_nothing_into_the_address(page: Page, add
     assert page.url == f"{address}/"
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-def test_a_dropped_file_is_explained_at_once(page: Page, packed: bool) -> None:
-    content = gzip.compress(LOG.encode()) if packed else LOG.encode()
-    page.evaluate(DROP, [b64encode(content).decode(), "train.log.gz" if packed else "train.log"])
+def test_a_dropped_file_is_explained_at_once_also_a_packed_one(page: Page) -> None:
+    packed = gzip.compress(iteration_lines(100, 321.0).encode())
+    page.evaluate(DROP, [b64encode(packed).decode(), "packed.log.gz"])
+    drawn(page)
+    assert "321.0 ms" in headline(page)
+    expect(page.locator("#report .source")).to_contain_text("packed.log")
+    page.evaluate(DROP, [b64encode(LOG.encode()).decode(), "train.log"])
+    expect(page.locator("#report .source")).to_contain_text("train.log")
     drawn(page)
     assert "168.5 ms" in headline(page)
-    expect(page.locator("#report .source")).to_contain_text("train.log")
     change(page)
     page.click("#explain .take-away")
     expect(page.locator("#explain-text")).to_be_editable()
@@ -346,8 +342,10 @@ def test_card_and_settings_count(page: Page) -> None:
     assert "9,000" in text
 
 
-def test_another_card_is_asked_for_by_enter(page: Page) -> None:
-    explain(page)
+def test_ctrl_enter_asks_and_enter_asks_for_another_card(page: Page) -> None:
+    put(page, "#explain-text", LOG)
+    page.press("#explain-text", "Control+Enter")
+    drawn(page)
     change(page)
     page.fill("#explain-gpu", "3090")
     page.press("#explain-gpu", "Enter")

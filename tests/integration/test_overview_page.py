@@ -101,7 +101,11 @@ def test_names_are_sorted_as_words_and_numbers_as_numbers(used: Page) -> None:
         assert names(used) == rows
 
 
-def test_a_link_opens_the_run_that_it_leads_to(page: Page) -> None:
+def test_the_others_are_one_line_each_and_a_link_opens_the_one_that_it_leads_to(page: Page) -> None:
+    folded = page.locator("article:lang(en) .run:has(> details)")
+    assert folded.count() == len(STEPS) - 2  # the worst and the longest are open
+    boxes = (folded.nth(place).bounding_box() for place in range(folded.count()))
+    assert all(box is not None and box["height"] < 60 for box in boxes)
     section = page.locator("#en-run-5")
     expect(section.locator("> details")).not_to_have_attribute("open", "")
     page.locator("article:lang(en) .overview").get_by_role("link", name="e.log", exact=True).focus()
@@ -109,13 +113,6 @@ def test_a_link_opens_the_run_that_it_leads_to(page: Page) -> None:
     expect(section.locator("> details")).to_have_attribute("open", "")
     expect(section).to_be_in_viewport()
     expect(section).to_be_focused()
-
-
-def test_the_others_are_one_line_each(page: Page) -> None:
-    folded = page.locator("article:lang(en) .run:has(> details)")
-    assert folded.count() == len(STEPS) - 2  # the worst and the longest are open
-    boxes = (folded.nth(place).bounding_box() for place in range(folded.count()))
-    assert all(box is not None and box["height"] < 60 for box in boxes)
 
 
 # When it is as wide as was asked for and all is drawn for that width: two frames, since a chart is drawn in the first.

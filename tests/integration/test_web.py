@@ -383,7 +383,7 @@ def test_the_page_speaks_the_language_of_the_browser(client: TestClient) -> None
 
 @pytest.fixture
 def guarded() -> Iterator[TestClient]:
-    options = ServerOptions(host="0.0.0.0", token=TOKEN, limits=Limits(workers=1))
+    options = ServerOptions(host="0.0.0.0", token=TOKEN, limits=Limits(workers=0))  # nothing is asked that needs one
     with TestClient(create_app(options), base_url="http://192.168.0.7:8765") as client:
         yield client
 

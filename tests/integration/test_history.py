@@ -18,7 +18,8 @@ def test_own_runs_narrow_an_estimate(tmp_path: Path) -> None:
         log = a_log(Truth(seed=seed, max_iters=300, step_s=0.2, shape=Shape(), compile_s=5.0))
         (tmp_path / "logs" / f"{seed}.log").write_text(log)
     store = tmp_path / "store"
-    assert stepwatch("collect", tmp_path / "logs", "--into", store, "--gpu", "4070").returncode == 0
+    options = ("--gpu", "4070", "--workers", "1")
+    assert stepwatch("collect", tmp_path / "logs", "--into", store, *options).returncode == 0
     before = json.loads(stepwatch("estimate", *OPTIONS).stdout)
     done = stepwatch("estimate", *OPTIONS, "--history", store)
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ def test_the_runs_of_a_store_lead_to_their_reports(tmp_path: Path) -> None:
     logs.mkdir()
     for seed in range(3):
         (logs / f"run{seed}.log").write_text(a_log(Truth(seed=seed, max_iters=100, timestamps=True)))
-    collect(CollectRequest(places=(str(logs),), into=str(tmp_path / "store")))
+    collect(CollectRequest(places=(str(logs),), into=str(tmp_path / "store"), workers=1))
     with serving("--store", str(tmp_path / "store")) as server:
         text = urlopen(f"{server.address}/store").read().decode()
         links = [unescape(link) for link in re.findall(r'class="to" href="(\?source=[^"]+)"', text)]

@@ -71,10 +71,12 @@ def times(a: Analysis, language: str, most: int, excerpts: Excerpts | None = Non
     number, taken, phases = a.run.iterations.number, a.run.iterations.time_s, a.phases.phase
     points: list[dict[str, Any]] = []
     # Normal iterations first, so that the slow ones are drawn over them.
-    for row in drawn.rows[np.argsort(phases[drawn.rows] != Phase.STEP, kind="stable")].tolist():
-        point = {"i": int(number[row]), "t": rounded(float(taken[row])), "p": PHASE_NAMES[int(phases[row])]}
-        if phases[row] != Phase.STEP and a.costs.step_known:
-            point |= {part: rounded(seconds) for part, seconds in sentences.slow_parts(a, row).items()}
+    in_turn = drawn.rows[np.argsort(phases[drawn.rows] != Phase.STEP, kind="stable")]
+    columns = (column[in_turn].tolist() for column in (number, taken, phases))
+    for row, at, seconds, phase in zip(in_turn.tolist(), *columns, strict=True):
+        point = {"i": at, "t": rounded(seconds), "p": PHASE_NAMES[phase]}
+        if phase != Phase.STEP and a.costs.step_known:
+            point |= {part: rounded(part_s) for part, part_s in sentences.slow_parts(a, row).items()}
         points.append(point)
 
     # Phases differ in both colour and shape, for readers who can tell only one of them.

@@ -1,4 +1,4 @@
-"""The units that need no process, database or terminal pass in the Python of a browser too, which has 32 bits."""
+"""The units whose numbers may be too wide for 32 bits pass in the Python of a browser, which has no more."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ UNITS = ROOT / "tests" / "unit"
 READERS = UNITS / "readers"
 # What a browser does not have, or what its Python comes without.
 _BEYOND = re.compile(
-    r"hypothesis|subprocess|multiprocessing|threading|sqlite3|lzma|zstandard|torch|psutil|(?:import|from) rich|click"
-    r"|starlette|pyarrow|vl_convert|IPython|import pyte\b|[Rr]ecorder"
+    r"^ *(?:import|from) (?:stepwatch\.)?(?:hypothesis|subprocess|multiprocessing|threading|sqlite3|lzma|zstandard|torch"
+    r"|psutil|rich|click|starlette|pyarrow|vl_convert|IPython|pyte|recorder|watch)\b|import Recorder\b",
+    re.MULTILINE,
 )
-# A config nested thousands deep ends the engine itself, and the page starts another; there is no terminal; and what is
-# about time and size is the same on every machine, and slow on this one.
-LEFT_OUT = ("hostile_config", "terminal_gets_colour", "time_grows", "megabytes")
+# What is about time and size is the same on every machine, and slow on this one.
+LEFT_OUT = ("time_grows", "as_fast_as", "megabytes")
 PATIENCE_S = 1800
 
 
@@ -43,9 +43,10 @@ def test_units_pass_in_the_python_of_a_browser(tmp_path: Path, cache: pytest.Cac
         runtime.write(tmp_path / "python", without=("tests",))
     except runtime.Unavailable as problem:
         pytest.skip(f"NO SITE: {problem}")
-    files = {*filter(of_numpy, READERS.rglob("test_*.py")), *(UNITS / name for name in NUMBERS)}
-    chosen = [path for path in sorted(files) if not _BEYOND.search(path.read_text(encoding="utf-8"))]
-    assert len(chosen) > 35
+    readers = filter(of_numpy, READERS.rglob("test_*.py"))
+    possible = {path for path in readers if not _BEYOND.search(path.read_text(encoding="utf-8"))}
+    assert len(possible) > 30
+    chosen = sorted(possible | {UNITS / name for name in NUMBERS})
     script = ROOT / "tests" / "integration" / "units_in_node.cjs"
     packages = sysconfig.get_path("purelib")
     bytecode = cache.mkdir("units-in-browser")  # pytest and the tests, compiled once

@@ -19,8 +19,8 @@ UNITS = ROOT / "tests" / "unit"
 READERS = UNITS / "readers"
 # What a browser does not have, or what its Python comes without.
 _BEYOND = re.compile(
-    r"^ *(?:import|from) (?:stepwatch\.)?(?:hypothesis|subprocess|multiprocessing|threading|sqlite3|lzma|zstandard|torch"
-    r"|psutil|rich|click|starlette|pyarrow|vl_convert|IPython|pyte|recorder|watch)\b|import Recorder\b",
+    r"^ *(?:import|from) (?:stepwatch\.)?(?:hypothesis|subprocess|multiprocessing|threading|sqlite3|lzma|zstandard"
+    r"|torch|psutil|rich|click|starlette|pyarrow|vl_convert|IPython|pyte|recorder|watch)\b|import Recorder\b",
     re.MULTILINE,
 )
 # What is about time and size is the same on every machine, and slow on this one.

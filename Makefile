@@ -75,6 +75,7 @@ tiny: setup  ## Train a tiny model on the README for some seconds and explain it
 # Each group runs in one process, with style and types beside them. With pytest-xdist each worker would collect all tests,
 # import torch for it, and send every result to the main process. The groups of integration tests take about as long as
 # each other; those of a group share a server, or what they import. The output is grouped by part if make can do that.
+# One group more than there are processors: some wait a lot, and many at once slow each other down.
 # Bytecode may be written: the tests start many interpreters.
 INTEGRATION := $(wildcard tests/integration/test_*.py)
 PAGES := $(wildcard tests/integration/test_web*.py) $(addprefix tests/integration/test_,charts.py overview_page.py)
@@ -84,7 +85,7 @@ LAWS := tests/property tests/corpus tests/house
 UNIT := tests/unit
 GROUPS := $(addprefix test-,PAGES TRAINING REST LAWS UNIT)
 test: setup frameworks browser  ## Check style, types and behaviour; skips are listed and counted (STEPWATCH_NO_SKIP=1 forbids them).
-	@$(MAKE) --no-print-directory --jobs --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(GROUPS) lint
+	@$(MAKE) --no-print-directory --jobs=$$(($$(getconf _NPROCESSORS_ONLN || echo 1) + 1)) --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(GROUPS) lint
 
 test-%:
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.no_skip -rs $($*)

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tools import SOURCE
 from tools.fuzz.material import ROOT
 from tools.fuzz.roads import BrokenLaw, Case, case_of, run_case
 
@@ -70,7 +71,7 @@ def fault_of(case: Case, seconds: float = SECONDS) -> str | None:
 
 
 def named(error: Exception) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "stepwatch" in frame.filename]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(SOURCE))]
     frames = [frame for frame in frames if not frame.filename.endswith("units.py")] or frames  # who made the interval
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     place = os.path.join(*Path(last.filename).parts[-2:])

@@ -12,7 +12,6 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from io import StringIO
 from shutil import get_terminal_size
 from typing import Literal, NamedTuple
@@ -52,12 +51,7 @@ def cell_width(text: str) -> int:
     """Columns of a terminal: two for a wide character, none for a mark that combines."""
     if text.isascii():
         return len(text)
-    return sum(map(_columns, text))
-
-
-@cache
-def _columns(character: str) -> int:
-    return 2 if east_asian_width(character) in "WF" else category(character) not in ("Mn", "Me", "Cf")
+    return sum(2 if east_asian_width(c) in "WF" else category(c) not in ("Mn", "Me", "Cf") for c in text)
 
 
 def padded(text: str, width: int, side: str = "left") -> str:

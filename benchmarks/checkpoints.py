@@ -32,8 +32,8 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 32, "bias": False}
 TEXT = "It is not the hand that shakes the cup, but the cup that shakes the hand.\n" * 60
-# Processes are forked from one that has loaded torch, which takes seconds. That one must not have a second thread, as
-# OpenBLAS starts one with numpy: a fork inherits a lock that such a thread holds, and waits for it for ever.
+# Processes are forked from one that has loaded torch, which takes seconds. It must not have a second thread, such as
+# the one that OpenBLAS starts with numpy: a fork inherits a lock that such a thread holds, and waits for it for ever.
 FORKING = multiprocessing.get_context("forkserver")
 LONGEST_PAUSE_S = 0.1  # of some saves
 
@@ -61,7 +61,7 @@ def killings(directory: Path, *, times: int, seed: int) -> Killings:
 
 
 def _save_for_ever(directory: Path, begin: int, told: Connection) -> None:
-    """Saves as fast as it can, and tells each number once its save has been handed over."""
+    """Saves as fast as it can, and reports each number once its save has been handed over."""
     import torch
 
     from stepwatch.trainer.keeper import CheckpointWriter
@@ -79,7 +79,7 @@ def _save_for_ever(directory: Path, begin: int, told: Connection) -> None:
 
 
 def _killed(directory: Path, begin: int, after_s: float) -> int:
-    """The last save that a process told before it was killed, some time after its first."""
+    """The last save that a process reported before it was killed, some time after its first."""
     here, there = FORKING.Pipe(duplex=False)
     process = FORKING.Process(target=_save_for_ever, args=(directory, begin, there))
     process.start()

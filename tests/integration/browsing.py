@@ -15,7 +15,7 @@ CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="NO BROWSER: pages are not tested; on Debian: apt-get install chromium"
 )
-# Pages live for a second here: compiling their scripts, and Python, well takes longer than it saves.
+# Pages live for a second here: optimising their scripts, and Python, takes longer than it saves.
 FLAGS = ["--no-sandbox", "--js-flags=--no-opt --no-maglev --liftoff-only --min-semi-space-size=16"]
 
 OPEN = """

@@ -31,7 +31,7 @@ def server(served_directory: Path, served_temporary: Path) -> Iterator[Serving]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """As long as it is open, an event loop of its own needs a thread of its own."""
+    """While it is open, a test that runs an event loop needs another thread for it."""
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

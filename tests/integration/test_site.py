@@ -167,7 +167,7 @@ def test_the_worker_answers_as_the_command_line_does(site: Path, tmp_path: Path)
         for place, (kind, query, path) in enumerate(asked)
     ]
     script = ROOT / "tests" / "integration" / "worker_in_node.cjs"
-    # As in browsing.py: to compile Python well takes longer than it saves.
+    # As in browsing.py: optimising Python takes longer than it saves.
     command = [node, "--liftoff-only", str(script), str(site / "page" / "worker.js"), f"{site / 'python'}/"]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr[-2000:]

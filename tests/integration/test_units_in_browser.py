@@ -13,8 +13,8 @@ from tests.one_of_each import NUMBERS
 from tools import ROOT, SOURCE
 from tools.site import runtime
 
-# Those of the readers that use numpy, whose integers are narrower there, and of most tests one case; and of other rooms
-# those of tests/one_of_each.py: the rest calculates with floats and indexes. Whole answers are compared by test_site.
+# Of the readers those that use numpy, whose integers are narrower there, with one case of most tests; of other rooms
+# the files named in tests/one_of_each.py: the rest calculates with floats and indexes. test_site compares whole answers.
 UNITS = ROOT / "tests" / "unit"
 READERS = UNITS / "readers"
 # What a browser does not have, or what its Python comes without.

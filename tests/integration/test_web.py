@@ -441,7 +441,7 @@ def test_a_second_worker_starts_when_a_question_waits() -> None:
             await asyncio.gather(*(workers.ask(asked) for _ in range(3)))
             return alone, count() - before
 
-    with ThreadPoolExecutor(1) as thread:  # a browser may have its loop in this one
+    with ThreadPoolExecutor(1) as thread:  # the browser's event loop may run in this one
         assert thread.submit(asyncio.run, alone_and_together()).result() == (1, 2)
 
 

@@ -158,7 +158,7 @@ def change(page: Page) -> None:
 
 
 def answered_at_all(page: Page) -> None:
-    """By a selector: as long as `expect` is not fulfilled, it describes the page for its message, at each look."""
+    """By one selector: each time `expect` looks in vain, it describes the whole page for its message."""
     page.wait_for_selector("body:not([aria-busy=true]) #answer:not(.stale) #report article")
 
 

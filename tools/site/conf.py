@@ -4,7 +4,7 @@ import gc
 
 from stepwatch import __version__
 
-gc.disable()  # the trees of the pages are cycles that live to the end: to search them takes a fifth of the time
+gc.disable()  # the trees of the pages live to the end: searching them for garbage takes a fifth of the time
 
 project = "stepwatch"
 author = "The stepwatch authors"

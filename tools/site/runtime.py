@@ -1,6 +1,6 @@
 """Python for a browser: Pyodide and numpy from npm, pinned; Jinja2 and its like as installed here; our own wheel.
 
-Every module is compiled here: to compile them in the browser takes it as long as all the rest of its start.
+Every module is compiled here: the browser would need as long for that as for the rest of its start.
 """
 
 from __future__ import annotations

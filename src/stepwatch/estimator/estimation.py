@@ -240,17 +240,12 @@ def _on_processor(workload: Workload, gpu: Gpu, calibration: Calibration, link: 
     rate = link_bytes_per_s(gpu, workload.world_size, link)
     micro_s = sum(term.seconds for term in terms if term.name != "optimizer") / workload.micro_steps
     terms = (*terms, Term("communication", communication_s(workload, rate, fitted(), micro_s)))
-    step_s, evaluation_s = (
-        max(sum(term.seconds for term in terms), floor_s),
-        measured_evaluation_s(workload, calibration),
-    )
+    step_s = max(sum(term.seconds for term in terms), floor_s)
+    evaluation_s = measured_evaluation_s(workload, calibration)
     slower, eval_slower = (1 + doubt(workload, calibration, least) for least in (DOUBT.step, DOUBT.evaluation))
     # Parts that were measured while other programs ran may be faster on an idle machine, by the factor they waited.
-    faster, eval_faster, floor_s = (
-        slower * calibration.waiting,
-        eval_slower * calibration.waiting,
-        floor_s / calibration.waiting,
-    )
+    waiting = calibration.waiting
+    faster, eval_faster, floor_s = slower * waiting, eval_slower * waiting, floor_s / waiting
     return Estimate(
         step_s=Interval(max(step_s / faster, floor_s), step_s, step_s * slower),
         eval_s=Interval(evaluation_s / eval_faster, evaluation_s, evaluation_s * eval_slower),

@@ -14,7 +14,8 @@ from tools import ROOT, SOURCE
 from tools.site import runtime
 
 # Of the readers those that use numpy, whose integers are narrower there, with one case of most tests; of other rooms
-# the files named in tests/one_of_each.py: the rest calculates with floats and indexes. test_site compares whole answers.
+# the files named in tests/one_of_each.py: the rest calculates with floats and indexes. Whole answers are compared by
+# test_site.
 UNITS = ROOT / "tests" / "unit"
 READERS = UNITS / "readers"
 # What a browser does not have, or what its Python comes without.
